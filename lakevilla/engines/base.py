@@ -147,11 +147,19 @@ class Written:
     """A data file that an engine made, or a file that stays with more deleted rows.
 
     ``body`` is its content while it has not been stored yet (the commit stores it in the same round
-    as the commit object); None once it is on the store.
+    as the commit object); None once it is on the store. ``vectors``: the path and the content of an
+    object that must be stored with it, and that has its deleted rows (Iceberg).
     """
 
     file: DataFile
     body: bytes | None = field(default=None, repr=False)
+    vectors: tuple[str, bytes] | None = field(default=None, repr=False)
+
+    @property
+    def bodies(self) -> dict[str, bytes]:
+        """The contents, by path, that must still be stored."""
+        found = {} if self.body is None else {self.file.path: self.body}
+        return found if self.vectors is None else {**found, self.vectors[0]: self.vectors[1]}
 
 
 @dataclass(frozen=True, slots=True)

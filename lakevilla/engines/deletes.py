@@ -1,4 +1,4 @@
-"""The deleted rows of a table's files, by deletion vectors and delete files.
+"""The deleted rows of a table's files: in deletion vectors and delete files, read and marked.
 
 Deletion vectors and position deletes become row numbers. Equality deletes become the values that a
 row must not have (Delta protocol, "Deletion Vectors"; Iceberg spec, "Row-level deletes"). All are
@@ -10,8 +10,8 @@ from __future__ import annotations
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -19,24 +19,39 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from blake3 import blake3
 
 from lakevilla.arrow.input import places_of_true
 from lakevilla.arrow.nesting import JsonDecoder
-from lakevilla.engines.base import TableInput
+from lakevilla.engines.base import FileNamer, TableInput, Written
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.formats.delta.deletion_vectors import RowIndices, decode_bitmap, read_vector
+from lakevilla.formats.delta.deletion_vectors import (
+    RowIndices,
+    decode_bitmap,
+    encode_bitmap,
+    read_vector,
+    rows_deleted,
+    with_deleted,
+)
 from lakevilla.formats.files import (
+    DATA_SUFFIX,
+    PUFFIN_SUFFIX,
+    ROWS_TAG,
     DataFile,
     DeleteFile,
     DeletionVector,
+    RemovedFile,
     data_files,
     file_key,
+    files_from_structs,
+    restored,
     rows_in,
 )
 from lakevilla.formats.iceberg.metadata.definition import TableAddress
 from lakevilla.formats.layout import Layout
 from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get, parallel
+from lakevilla.store.cached import names_content
+from lakevilla.store.effects import Program, get, get_immutable, parallel
 
 _ID = b"PARQUET:field_id"
 #: A file has few deleted rows up to this number: a comparison of each row's number with the deleted
@@ -128,6 +143,56 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
                 rows = _values(table.layout, delete, body)
                 equality.append(EqualityDeletes(rows, tuple(ordinals)))
     return Deleted(pa.concat_tables(parts) if parts else None, tuple(equality), few)
+
+
+def rows_marked(layout: Layout, file: DataFile | RemovedFile) -> Program[RowIndices]:
+    """Return the places of a file's rows that vectors and position deletes delete, ascending."""
+    if not file.deletes:
+        return (yield from rows_deleted(layout.location, file.deletion_vector))
+    data = file if isinstance(file, DataFile) else restored(file)
+    found = yield from read_deletes(TableInput(layout, files_from_structs([data])))
+    return found.rows_of(0)
+
+
+def can_be_marked(deletes: Iterable[DeleteFile]) -> bool:
+    """Return whether a file with these deletes may get a vector, which replaces all of them.
+
+    A vector does not replace equality deletes. A copy of a file keeps the deletes that name the
+    file that was copied.
+    """
+    return all(one.kind != "equality" and one.names is None for one in deletes)
+
+
+def mark(
+    layout: Layout, files: Sequence[tuple[DataFile, RowIndices]], name: FileNamer
+) -> tuple[Written, ...]:
+    """Return files of which these rows are deleted, as a commit adds them again.
+
+    Delta's log holds the rows itself. In Iceberg they are vectors in one Puffin file, which the
+    commit stores with its data files: its name is known before the commit is decided, and is part
+    of the file's identity in any state.
+    """
+    if not layout.uri:
+        return tuple(Written(with_deleted(file, rows)) for file, rows in files)
+    if not files:
+        return ()
+    place = TableAddress(layout.location, layout.uri)
+    named = [(file.raw_path or place.spelled(file.path), np.unique(rows)) for file, rows in files]
+    body, spans = puffin_of(named)
+    # By the hash, a process knows what it has read before.
+    path = name(layout.data_directory).removesuffix(DATA_SUFFIX)
+    path = f"{path}-{blake3(body).hexdigest(length=16)}{PUFFIN_SUFFIX}"
+    made = []
+    for (file, _), (_, rows), (offset, length) in zip(files, named, spans, strict=True):
+        vector = DeleteFile(path, "vector", len(body), offset=offset, length=length, rows=len(rows))
+        made.append(Written(with_vector(file, vector)))
+    return (replace(made[0], vectors=(path, body)), *made[1:])
+
+
+def with_vector(file: DataFile, vector: DeleteFile) -> DataFile:
+    """Return a file whose deleted rows are those of one vector."""
+    tags = {key: value for key, value in (file.tags or {}).items() if key != ROWS_TAG}
+    return msgspec.structs.replace(file, deletes=(vector,), tags=tags or None, data_change=True)
 
 
 def _without_few(
@@ -287,6 +352,8 @@ _PUFFIN = b"PFA1"
 #: The bytes after a footer's text: its length, flags, and the magic number.
 _AFTER_FOOTER = 12
 _VECTOR_TYPE = "deletion-vector-v1"
+#: The id of the reserved column of rows' places in their file, which a vector is of.
+_ROW_POSITION = 2147483645
 
 
 class _BlobMetadata(msgspec.Struct):
@@ -320,6 +387,44 @@ def _blobs(layout: Layout, vectors: Sequence[DeleteFile]) -> Program[dict[Delete
     return {delete: blob for part in found for delete, blob in part.items()}
 
 
+def puffin_of(vectors: Sequence[tuple[str, RowIndices]]) -> tuple[bytes, list[tuple[int, int]]]:
+    """Return a Puffin file of vectors, and where each begins and how long it is.
+
+    ``vectors``: the data file of each as its manifest spells it, and the rows, ascending.
+    """
+    parts, spans, listed = [_PUFFIN], [], []
+    at = len(_PUFFIN)
+    for path, rows in vectors:
+        bitmap = encode_bitmap(rows)
+        blob = b"".join(
+            (len(bitmap).to_bytes(4, "big"), bitmap, zlib.crc32(bitmap).to_bytes(4, "big"))
+        )
+        known = {"referenced-data-file": path, "cardinality": str(len(rows))}
+        listed.append(
+            {
+                "type": _VECTOR_TYPE,
+                "fields": [_ROW_POSITION],
+                "snapshot-id": -1,  # those of the commit to come, which its manifest has
+                "sequence-number": -1,
+                "offset": at,
+                "length": len(blob),
+                "properties": known,
+            }
+        )
+        spans.append((at, len(blob)))
+        parts.append(blob)
+        at += len(blob)
+    text = msgspec.json.encode({"blobs": listed, "properties": {"created-by": "lakevilla"}})
+    end = (_PUFFIN, text, len(text).to_bytes(4, "little"), bytes(4), _PUFFIN)
+    return b"".join((*parts, *end)), spans
+
+
+def rows_in_puffin(body: bytes, vector: DeleteFile) -> RowIndices:
+    """Return the rows of a vector in a Puffin file that this process has made."""
+    begin, length = vector.offset or 0, vector.length or 0
+    return decode_bitmap(body[begin + 4 : begin + length - 4], vector.rows)
+
+
 def _of_puffin(layout: Layout, vectors: Sequence[DeleteFile]) -> Program[dict[DeleteFile, _Blob]]:
     """Return the vectors of one Puffin file: by one request if it is not large."""
     one = vectors[0]
@@ -328,12 +433,14 @@ def _of_puffin(layout: Layout, vectors: Sequence[DeleteFile]) -> Program[dict[De
         vector: (vector.offset or 0, (vector.offset or 0) + (vector.length or 0))
         for vector in vectors
     }
-    first = min(start for start, _ in spans.values())
+    is_cached = one.size <= _AT_ONCE and names_content(key)  # as a whole
+    first = 0 if is_cached else min(start for start, _ in spans.values())
     wanted = sum(end - start for start, end in spans.values())
     at_once = one.size - first <= max(_AT_ONCE, 4 * wanted)
     tail = (first if at_once else max(0, one.size - _TAIL), one.size)
     ranges = [tail, *(() if at_once else spans.values())]
-    outcomes = yield from parallel([get(key, byte_range=span) for span in ranges])
+    reads = [get(key, byte_range=span) for span in ranges]
+    outcomes = yield from parallel([get_immutable(key)] if is_cached else reads)
     bodies = []
     for outcome in outcomes:
         if not isinstance(outcome, Found):

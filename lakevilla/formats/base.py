@@ -16,6 +16,7 @@ from lakevilla.formats.layout import Layout, NewDefinition, TableAlteration
 from lakevilla.settings import shown
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Condition
+from lakevilla.store.codec import FORMAT, FORMAT_WITH_VECTORS
 from lakevilla.store.effects import Program
 
 # -------------------- base
@@ -91,6 +92,13 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def clusters(self) -> bool:
         return any(domain.get("domain") == CLUSTERING_DOMAIN for domain in self.domains)
+
+    @property
+    def format(self) -> int:
+        """The format of an object that has the change: the first version drops vectors of Iceberg,
+        so that deleted rows would be back.
+        """
+        return FORMAT_WITH_VECTORS if any(file.deletes for file in self.adds) else FORMAT
 
     @property
     def changes_data(self) -> bool:
@@ -198,7 +206,7 @@ class TableSnapshot(Protocol):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """The changes that are refused on the table, in words."""
+        """The changes that are refused on the table, and how rows are changed, in words."""
 
     @property
     def next_row_id(self) -> int | None:

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.arrow.nesting import JsonDecoder
-from lakevilla.formats.files import DataFile, file_key, rows_of
+from lakevilla.formats.files import DataFile, file_key, rows_deleted_in, rows_of
 from lakevilla.formats.layout import Layout
 from lakevilla.store.location import is_external
 
@@ -19,7 +19,6 @@ Row = dict[str, Any]
 def file_row(root: str, table: str, layout: Layout, file: DataFile) -> Row:
     """Return a file as a row of the catalog table of files."""
     key = file_key(layout.location, file.path)
-    deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
     names = {one.key: one.name for one in layout.partition_fields}
     for field, stored in zip(layout.schema, layout.physical, strict=True):
         names.setdefault(stored.name, field.name)
@@ -32,7 +31,7 @@ def file_row(root: str, table: str, layout: Layout, file: DataFile) -> Row:
         "partition": {names.get(key, key): text for key, text in file.partition_values.items()},
         # Iceberg's manifests don't record this time.
         "modified": file.modification_time * 1000 or None,
-        "deletes": None if file.deletes else deleted,
+        "deletes": rows_deleted_in(file),
     }
 
 

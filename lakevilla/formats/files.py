@@ -79,6 +79,9 @@ HASH_TAG = "lakevilla.blake3"
 #: rows were deleted has no such tag.
 ROWS_TAG = "lakevilla.rows"
 
+#: The end of the names of data files, and of files with vectors (Iceberg).
+DATA_SUFFIX, PUFFIN_SUFFIX = ".parquet", ".puffin"
+
 #: (path, id of the deletion vector or None)
 FileRef = tuple[str, str | None]
 
@@ -169,6 +172,20 @@ class RemovedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def ref(self) -> FileRef:
         return file_ref(self)
+
+
+def paths_of(file: DataFile | RemovedFile) -> list[str]:
+    """Return the paths of a file and of the objects of Iceberg with its deletes."""
+    return [file.path, *(one.path for one in file.deletes)]
+
+
+def has_only_vectors(file: DataFile | RemovedFile) -> bool:
+    """Return whether all deletes of a file of Iceberg are vectors that name it by its own path.
+
+    Any commit to a table of version 3 may add such a file. Other deletes do not apply to a file
+    that is added after them, and a copy of a file is named by another path.
+    """
+    return all(one.kind == "vector" and one.names is None for one in file.deletes)
 
 
 class ChangeFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -311,9 +328,16 @@ def about_rows(stats: pa.ChunkedArray | None, sizes: Sequence[int]) -> int:
 
 def rows_of(file: DataFile | RemovedFile) -> int | None:
     """Return the number of rows of a file that are not deleted; None if it is not known."""
-    rows = rows_in(file.stats)
-    deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
-    return None if rows is None or file.deletes else rows - deleted
+    rows, deleted = rows_in(file.stats), rows_deleted_in(file)
+    return None if rows is None or deleted is None else rows - deleted
+
+
+def rows_deleted_in(file: DataFile | RemovedFile) -> int | None:
+    """Return the number of a file's deleted rows; None if it has deletes that do not say it."""
+    if file.deletion_vector is not None:
+        return file.deletion_vector.cardinality
+    counts = [one.rows for one in file.deletes]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def deleted_share(file: DataFile) -> float | None:
@@ -380,6 +404,13 @@ def deletes_id(deletes: Iterable[DeleteFile]) -> str:
     """Return the text that represents a set of deletes in a file's identity."""
     named = sorted(f"{one.path}@{one.offset}" for one in deletes)
     return blake2b("\n".join(named).encode(), digest_size=16).hexdigest()
+
+
+def delete_paths(files: pa.Table) -> set[str]:
+    """Return the paths of the objects of Iceberg with deletes that a ``FILES_SCHEMA`` table
+    names.
+    """
+    return set(pc.struct_field(pc.list_flatten(files["deletes"]), "path").to_pylist())
 
 
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.\-]*:/")

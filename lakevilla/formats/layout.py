@@ -69,6 +69,10 @@ class SortField:
     nulls_first: bool
 
 
+#: The statements that change rows of a table.
+STATEMENTS = frozenset({"delete", "update", "merge"})
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The layout of a table's rows in files: all that an engine needs to read and write them.
@@ -97,8 +101,9 @@ class Layout:
         The table's properties.
     change_data_feed : bool
         Rewrites must also write change files.
-    marks_deletes : bool
-        Deleted rows of a file may be marked in the log, instead of a rewrite of the file.
+    marks_deletes : frozenset of str
+        The statements (``STATEMENTS``) that may mark deleted rows of a file, instead of a rewrite
+        of the file.
     compression : str
         Parquet compression codec.
     target_file_size_bytes : int, optional
@@ -143,7 +148,7 @@ class Layout:
     constraints: tuple[Constraint, ...]
     properties: Mapping[str, str]
     change_data_feed: bool = False
-    marks_deletes: bool = False
+    marks_deletes: frozenset[str] = frozenset()
     compression: str = "snappy"
     target_file_size_bytes: int | None = None
     known_as: pa.Schema | None = None

@@ -81,10 +81,11 @@ def counted(files: pa.Table) -> Size:
 
 
 def _rows_of(batch: pa.RecordBatch) -> int | None:
-    if pc.any(pc.greater(pc.list_value_length(batch.column("deletes")), 0)).as_py():
+    deletes = pc.struct_field(pc.list_flatten(batch.column("deletes")), "rows")
+    if deletes.null_count:
         return None  # the rows that they delete are in separate files
-    deleted = pc.sum(pc.struct_field(batch.column("deletion_vector"), "cardinality")).as_py() or 0
-    rows = -deleted
+    vectors = pc.struct_field(batch.column("deletion_vector"), "cardinality")
+    rows = -sum(pc.sum(counts).as_py() or 0 for counts in (deletes, vectors))
     for stats in batch.column("stats"):
         found = rows_in(stats.as_py())
         if found is None:

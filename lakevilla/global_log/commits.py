@@ -6,13 +6,15 @@ its body: a redo makes a new object, and HEAD names the one that counts.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from blake3 import blake3
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
 from lakevilla.sql.catalog import CatalogRead
-from lakevilla.store.codec import decode, encode
+from lakevilla.store.codec import FORMAT, FORMAT_WITH_VECTORS, decode, encode
 from lakevilla.store.location import home_of
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
@@ -56,6 +58,8 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     only moved rows.
     """
 
+    FORMAT = FORMAT_WITH_VECTORS
+
     format: int
     nonce: str
     txn: str
@@ -72,6 +76,11 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     merged: str = ""
     catalog: tuple[CatalogRead, ...] = ()
     after: int = 0
+
+
+def format_of(parts: Iterable[TablePart]) -> int:
+    """Return the format of a commit object with these parts, the oldest that has all of them."""
+    return max((part.change.format for part in parts), default=FORMAT)
 
 
 def commit_key(txn: str, digest: str, epoch: str = "") -> str:

@@ -117,12 +117,11 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
     for ref in refs:
         (commit,) = yield from context.commit_objects([ref])
         change = commit.tables[location].change
-        paths.update(file.path for file in change.adds)
+        paths.update(path for file in change.adds for path in paths_of(location, file))
         paths.update(file.path for file in change.change_files)
         for operation in commit.operations:
             if operation.table == location:
-                paths.update(file.path for file in given_files(operation))
-                for file in source_files(operation):
+                for file in (*given_files(operation), *source_files(operation)):
                     paths.update(paths_of(location, file))
     return paths
 

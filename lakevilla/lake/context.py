@@ -13,6 +13,7 @@ from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.base import Engine, FileNamer
 from lakevilla.errors import CorruptObject, InvalidOperation, RefNotFound, UnsupportedFormat
 from lakevilla.formats.base import Entry, FormatName, TableSnapshot
+from lakevilla.formats.files import DATA_SUFFIX
 from lakevilla.formats.registry import Formats
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import Head, PendingRef
@@ -535,7 +536,7 @@ def refuse_foreign_head(head: Head, root: str) -> None:
 #: Iceberg's manifests and manifest lists are stored by the publisher.
 _OWN = re.compile(
     r"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+"
-    r"(?:\.parquet|(?:-m\d+)?\.avro)"
+    r"(?:\.parquet|(?:-[0-9a-f]{32})?\.puffin|(?:-m\d+)?\.avro)"
 )
 
 #: The directory of a branch's files: below the table, so that the table's log can name them by
@@ -551,7 +552,7 @@ def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
     their files.
     """
     kind = "h" if through_head else "l"
-    name = f"lv-{kind}-{txn}-{nonce}.parquet"
+    name = f"lv-{kind}-{txn}-{nonce}{DATA_SUFFIX}"
     return f"{partition}/{name}" if partition else name
 
 

@@ -12,15 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.engines.base import TableInput
+from lakevilla.engines.base import FileNamer, TableInput, Written
+from lakevilla.engines.deletes import can_be_marked, mark, rows_marked
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import (
-    MOST_INLINE,
-    RowIndices,
-    rows_deleted,
-    with_deleted,
-)
+from lakevilla.formats.delta.deletion_vectors import MOST_INLINE, RowIndices
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -39,7 +35,7 @@ from lakevilla.lake.table_log import entries_at
 from lakevilla.lake.view import View
 from lakevilla.sql.expressions.tree import Expr, Literal
 from lakevilla.sql.expressions.types import type_name
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, parallel
 
 # -------------------- row changes
 #
@@ -81,7 +77,7 @@ def judge(
         return Verdict.CHANGED
     if not (net.adds or net.removes):
         return Verdict.UNTOUCHED
-    gone = yield from deleted_since(old.location, net)
+    gone = yield from deleted_since(old.snapshot.layout, net)
     asked = (
         gone if acted is None else {path: gone[path] for path in gone if _meet(acted, gone, path)}
     )
@@ -121,14 +117,18 @@ def judge(
 Acted = Mapping[str, RowIndices | None]
 
 
-def acted_on(location: str, change: Change) -> Program[Acted]:
+#: Return the places of a file's deleted rows; a transaction may have their vector in memory.
+MarkedRows = Callable[[Layout, DataFile | RemovedFile], Program[RowIndices]]
+
+
+def acted_on(layout: Layout, change: Change, read: MarkedRows = rows_marked) -> Program[Acted]:
     """Return the rows on which the operation with this change has acted."""
     again = {file.path: file for file in change.adds}
     found: dict[str, RowIndices | None] = {}
     for file in change.removes:
         marks = None
         if file.path in again:
-            marks = yield from marks_of(location, file, again[file.path])
+            marks = yield from marks_of(layout, file, again[file.path], read)
         found[file.path] = None if marks is None or len(marks.back) else marks.gone
     return found
 
@@ -145,52 +145,79 @@ def _meet(acted: Acted, gone: Gone, path: str) -> bool:
 Gone = Mapping[str, tuple[FileRef, RowIndices]]
 
 
-def deleted_since(location: str, net: NetChange) -> Program[Gone]:
-    """Return the files that ``net`` leaves as they are, but for rows that it marks as deleted."""
+def deleted_since(layout: Layout, net: NetChange) -> Program[Gone]:
+    """Return the files that ``net`` leaves as they are, but for rows that it marks as deleted.
+
+    Files whose deletes can't be read any more are left out, like those whose rows may have changed.
+    """
     again = {file.path: file for file in net.adds.values()}
     found: dict[str, tuple[FileRef, RowIndices]] = {}
     for ref, removed in net.removes.items():
         added = again.get(removed.path)
-        if added is None or added.deletion_vector is None:
+        if added is None or not (added.deletion_vector or added.deletes):
             continue
-        marks = yield from marks_of(location, removed, added)
+        try:
+            marks = yield from marks_of(layout, removed, added)
+        except LakeVillaError as error:
+            if error.kind not in UNREADABLE:
+                raise
+            continue
         if marks is not None and not len(marks.back):
             found[removed.path] = ref, marks.gone
     return found
 
 
-def marked_again(snapshot: TableSnapshot, change: Change) -> Program[Change | None]:
+@dataclass(frozen=True, slots=True)
+class MarkedAgain:
+    """A change that marks rows in the files as they are now, and what must be stored with it."""
+
+    change: Change
+    written: tuple[Written, ...] = ()
+
+
+def marked_again(
+    snapshot: TableSnapshot,
+    change: Change,
+    name: FileNamer | None = None,
+    read: MarkedRows = rows_marked,
+) -> Program[MarkedAgain | None]:
     """Return a change that marks the rows of ``change`` in the files of ``snapshot``.
 
     Rows that ``change`` brings back are brought back there. None if a file or one of the rows is
-    gone, or is there already: then the rows must be found again (note 65, rule V1).
+    gone, or is there already: then the rows must be found again (note 65, rule V1). So it is in
+    Iceberg if there is no ``name`` for a new file of vectors, or if rows are brought back.
     """
+    layout = snapshot.layout
     before = {file.path: file for file in change.removes}
     marked = {file.path: file for file in change.adds if file.path in before}
     files = yield from snapshot.files()
     live = files.filter(pc.is_in(files["path"], value_set=pa.array(list(marked), pa.string())))
     now = {file.path: file for file in data_files(live)}
-    if now.keys() != marked.keys():
+    if now.keys() != marked.keys() or (layout.uri and name is None and marked):
         return None
-    again: dict[str, DataFile] = {}
+    found: list[tuple[DataFile, RowIndices]] = []
     for path, file in marked.items():
-        marks = yield from marks_of(snapshot.location, before[path], file)
-        if marks is None or now[path].deletes:
+        marks = yield from marks_of(layout, before[path], file, read)
+        if marks is None or not can_be_marked(now[path].deletes):
             return None
-        others = yield from rows_deleted(snapshot.location, now[path].deletion_vector)
+        others = yield from read(layout, now[path])
         if np.isin(marks.gone, others).any() or not np.isin(marks.back, others).all():
             return None
         rows = np.setdiff1d(np.union1d(others, marks.gone), marks.back)
-        if len(rows) > MOST_INLINE:
+        if len(marks.back) if layout.uri else len(rows) > MOST_INLINE:
             return None
-        again[path] = with_deleted(now[path], rows)
-    return msgspec.structs.replace(
-        change,
-        adds=tuple(again.get(file.path, file) for file in change.adds),
-        removes=tuple(
-            removal(now[file.path]) if file.path in now else file for file in change.removes
-        ),
+        found.append((now[path], rows))
+    written = mark(layout, found, name or _unnamed)
+    again = {one.file.path: one.file for one in written}
+    adds = tuple(again.get(file.path, file) for file in change.adds)
+    removes = tuple(
+        removal(now[file.path]) if file.path in now else file for file in change.removes
     )
+    return MarkedAgain(msgspec.structs.replace(change, adds=adds, removes=removes), written)
+
+
+def _unnamed(directory: str) -> str:
+    raise AssertionError(f"a file in {directory!r} was named for a table of Delta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +229,15 @@ class Marks:
 
 
 def marks_of(
-    location: str, before: RemovedFile | DataFile, after: DataFile
+    layout: Layout,
+    before: RemovedFile | DataFile,
+    after: DataFile,
+    read: MarkedRows = rows_marked,
 ) -> Program[Marks | None]:
-    """Return how the deleted rows of a file change; None where delete files have some of them."""
-    if before.deletes or after.deletes:
+    """Return how the deleted rows of a file change; None where a vector does not tell all."""
+    if not can_be_marked((*before.deletes, *after.deletes)):
         return None
-    old = yield from rows_deleted(location, before.deletion_vector)
-    new = yield from rows_deleted(location, after.deletion_vector)
+    old, new = yield from parallel([read(layout, before), read(layout, after)])
     return Marks(np.setdiff1d(new, old), np.setdiff1d(old, new))
 
 

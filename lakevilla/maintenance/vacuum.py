@@ -37,7 +37,7 @@ import msgspec
 from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import vector_key
-from lakevilla.formats.files import DataFile, RemovedFile, file_key
+from lakevilla.formats.files import DataFile, RemovedFile, file_key, paths_of
 from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import (
     check_lake,
@@ -280,7 +280,7 @@ def _named_since(context: Context, location: str, head: Head | None) -> Program[
             return {file_key(location, path) for path in paths}
         files: list[DataFile | RemovedFile] = [*entry.change.adds, *entry.change.removes]
         for file in files:
-            keys.add(file_key(location, file.path))
+            keys.update(file_key(location, path) for path in paths_of(file))
             vector = file.deletion_vector
             if vector is not None and vector.storage_type != "i":
                 keys.add(vector_key(location, vector))

@@ -21,11 +21,16 @@ from lakevilla.store.effects import Effect, Get, Parallel, Program, exchanged
 
 
 #: The ending of the names of immutable objects.
-_HASHED = re.compile(r"[-/]([0-9a-f]{32})\.(?:json|parquet)$")
+_HASHED = re.compile(r"[-/]([0-9a-f]{32})\.(?:json|parquet|puffin)$")
 #: The size of an entry besides its value.
 _ENTRY_BYTES = 400
 #: The limit of a client that shares with no other: in tests and in the simulator.
 _ALONE_BYTES = 64 * 1024 * 1024
+
+
+def names_content(key: str) -> bool:
+    """Return whether a key carries a hash, of its body unless that is damaged."""
+    return _HASHED.search(key) is not None
 
 
 def is_content(key: str, body: bytes) -> bool:

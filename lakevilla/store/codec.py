@@ -15,6 +15,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 #: The newest format version that this library writes and reads, for kinds without their own.
 FORMAT = 1
+#: The format of objects with changes that add files of Iceberg with vectors.
+FORMAT_WITH_VECTORS = 2
 
 
 class _Versioned(msgspec.Struct):

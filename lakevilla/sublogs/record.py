@@ -17,6 +17,7 @@ import msgspec
 
 from lakevilla.formats.base import Change, FormatName
 from lakevilla.sql.catalog import CatalogRead
+from lakevilla.store.codec import FORMAT_WITH_VECTORS
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 TXNS_PREFIX = "_lakevilla/txns"
@@ -121,6 +122,8 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     those of the transaction's state; ``checkpoint``, ``planned`` and ``gapless`` are those of its
     idempotency key.
     """
+
+    FORMAT = FORMAT_WITH_VECTORS
 
     format: int
     nonce: str

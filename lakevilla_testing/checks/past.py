@@ -10,11 +10,14 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping
 
+from pyiceberg.manifest import DataFile
+
 from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.actions import parse_entry
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, decode_z85
-from lakevilla.formats.files import FileRef, file_refs
+from lakevilla.formats.files import DataFile as AddedFile
+from lakevilla.formats.files import RemovedFile, data_files
 from lakevilla.global_log.commits import commit_key, read_commit
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.head_log import is_head
@@ -25,7 +28,7 @@ from lakevilla.store.base import ANY
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program
 from lakevilla_testing.checks.invariants import Violated
-from lakevilla_testing.tables.iceberg_reader import read_metadata
+from lakevilla_testing.tables.iceberg_reader import IcebergTable, read_metadata
 from lakevilla_testing.tables.reader import run_now
 from lakevilla_testing.world.store import SimulatedStore
 
@@ -109,7 +112,7 @@ def _reported(
         return None
     view = yield from view_at(context, past, table)
     files = yield from view.snapshot.files()
-    return frozenset(map(spelled, file_refs(files)))
+    return frozenset(map(spelled, data_files(files)))
 
 
 def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _State:
@@ -146,7 +149,16 @@ def _files_at(written: Mapping[str, bytes], table: str, version: int) -> Collect
             archive.put(key, body, ANY)
     found = run_now(archive, read_metadata(table, version))
     assert found is not None, f"{table} never had a version {version}"
-    return found.live_files
+    vectors = found.vectors
+    return {
+        path if path not in vectors else f"{path} {_place(found, vectors[path])}"
+        for path in found.live_files
+    }
+
+
+def _place(table: IcebergTable, vector: DataFile) -> str:
+    offset = vector._data[18]
+    return f"{table.path(vector.file_path)}@{offset}#{vector.record_count}"
 
 
 def bodies_that_were(store: SimulatedStore) -> dict[str, bytes]:
@@ -165,17 +177,22 @@ def bodies_that_were(store: SimulatedStore) -> dict[str, bytes]:
 
 def apply_files(change: Change, live: set[str]) -> None:
     """Remove a change's removed files from the live files, and add its added ones."""
-    live.difference_update(spelled(file.ref) for file in change.removes)
-    live.update(spelled(file.ref) for file in change.adds)
+    live.difference_update(map(spelled, change.removes))
+    live.update(map(spelled, change.adds))
 
 
-def spelled(ref: FileRef) -> str:
+def spelled(file: AddedFile | RemovedFile) -> str:
     """Return a file as its path, and, behind a space, the vector with its deleted rows."""
-    path, vector = ref
-    return path if vector is None else f"{path} {vector}"
+    if file.deletion_vector is not None:
+        return f"{file.path} {file.deletion_vector.id}"
+    vectors = [f"{one.path}@{one.offset}#{one.rows}" for one in file.deletes]
+    return " ".join([file.path, *vectors])
 
 
-def path_and_deleted(file: str) -> tuple[str, frozenset[int]]:
-    """Return the path of a spelled file, and the places of its deleted rows."""
+def path_and_deleted(file: str) -> tuple[str, int]:
+    """Return the path of a spelled file, and the number of its deleted rows."""
     path, _, vector = file.partition(" ")
-    return path, frozenset(decode_bitmap(decode_z85(vector[1:])).tolist() if vector else ())
+    _, in_puffin, count = vector.partition(".puffin@")
+    if in_puffin:
+        return path, int(count.partition("#")[2])
+    return path, len(decode_bitmap(decode_z85(vector[1:]))) if vector else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from lakevilla.errors import VersionNotFound
-from lakevilla.formats.files import file_key, file_refs
+from lakevilla.formats.files import data_files, file_key
 from lakevilla.global_log.bases import load_base_tables, load_bases
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.head_log import is_head
@@ -62,7 +62,7 @@ def refs_are_as_they_were(
                 if may_be_lost:
                     continue
                 raise Violated(f"tag {name!r} has lost table {table}: {error}") from error
-            files = [spelled(ref) for ref in file_refs(run_now(store, view.snapshot.files()))]
+            files = [spelled(one) for one in data_files(run_now(store, view.snapshot.files()))]
             # A copy replaces a file that the table no longer has, under another name.
             copied = {file for file in files if table in base.kept and branch_of(file)}
             if expected is not None and not _is_same(files, copied, expected[table]):

@@ -73,7 +73,7 @@ def _compared(
         found = [path_and_deleted(file) for file in files]
         bodies = [written[file_key(table, path)] for path, _ in found]
         rows = sum(len(decode_rows(body)) for body in bodies)
-        rows -= sum(len(deleted) for _, deleted in found)
+        rows -= sum(deleted for _, deleted in found)
         true = Size(len(files), rows, sum(map(len, bodies)))
         for what in ("files", "rows", "bytes"):
             known, real = getattr(size, what), getattr(true, what)

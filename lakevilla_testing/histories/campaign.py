@@ -224,7 +224,7 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         if kind == "iceberg" and plan.few_versions:
             properties = {**properties, **_FEW_VERSIONS}
         clients = _CLIENTS[kind]
-        marked = {"marks": True} if plan.marks and kind == "delta" else {}
+        marked = {"marks": True} if plan.marks else {}
         if plan.reshaped:
             yield from reshaping.set_up(client, clients, kind, table, rows, properties)
             continue
@@ -289,6 +289,8 @@ def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program
         case "beside":
             row = {"id": 2_000_000 + world.value(), "balance": 0, "items": ""}
             yield from iceberg_writer.commit_beside(client, table, [row])
+        case "touch" if world.plan.marks and form == "iceberg":
+            yield from iceberg_writer.mark(client, table, _touched)
         case "touch":
             yield from clients.rewrite(client, table, _touched)
         case "optimize":

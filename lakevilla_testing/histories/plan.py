@@ -153,7 +153,7 @@ class Plan:
     short : bool
         Pages and tails are a few entries long, and blocks of pages have two.
     marks : bool
-        Tables of Delta allow deletion vectors.
+        Tables of Delta, and of version 3 of Iceberg, allow deletion vectors.
     whole : bool
         The map of tables stays in HEAD nevertheless, and so in its pages.
     crowded : bool
@@ -320,10 +320,16 @@ def draw_followed(seed: int, formats: LakeFormat) -> Plan:
 
 def draw_marked(seed: int, formats: LakeFormat) -> Plan:
     """Return the plan of a seed with tables whose deleted rows are marked in the log."""
+    source = random.Random(f"{seed}/marked")
     plan = draw_formats(seed, formats)
-    foreign = (*plan.foreign, "mark", "mark") if plan.foreign else ()
+    foreign = (
+        (*plan.foreign, "mark", "mark") if plan.foreign and formats != "iceberg" else plan.foreign
+    )
     kinds = (*plan.kinds, "transfer", "take", "merge", "optimize")
-    return replace(plan, marks=True, foreign=foreign, kinds=kinds)
+    plan = replace(plan, marks=True, foreign=foreign, kinds=kinds, version=3)
+    if formats == "iceberg" and source.random() < 0.5:
+        plan = replace(plan, foreign=(*plan.foreign, "append", "touch", "touch", "upgrade"))
+    return plan
 
 
 def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Plan:

@@ -1,25 +1,29 @@
-"""Planted bugs of rows that are marked as deleted (docs/design/0065-deletion-vectors.md)."""
+"""Planted bugs of rows that are marked as deleted (notes 65 and 66)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow.compute as pc
 
+from lakevilla.engines import deletes
 from lakevilla.formats.delta import deletion_vectors
-from lakevilla.formats.delta.deletion_vectors import rows_deleted
-from lakevilla.formats.files import DataFile
+from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, FileRef, delete_paths, file_refs
+from lakevilla.formats.iceberg import commit, snapshot
+from lakevilla.formats.iceberg.manifests import manifests
 from lakevilla.global_log import summaries
-from lakevilla.lake import row_changes
+from lakevilla.lake import applicability, row_changes
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.sublogs import operations
 from lakevilla.transaction.state import files
-from lakevilla_testing.planted.bugs import attribute, instead, planted
+from lakevilla_testing.planted.bugs import PLANTED, attribute, instead, planted
 
 _NONE = np.zeros(0, dtype=np.int64)
+_ICEBERG: dict[str, Any] = {"marks": True, "formats": "iceberg", "version": 3}
 
 
 @planted(marks=True, kinds=("transfer", "lists"))
@@ -27,18 +31,15 @@ def vectors_overlap() -> Iterator[None]:
     """Two statements that have changed the same row of a file both commit (rule V1)."""
     original = row_changes.marked_again
 
-    def marked_again(snapshot: Any, change: Any) -> Any:
-        live = yield from snapshot.files()
-        vectors = [one["path_or_inline"] for one in live["deletion_vector"].to_pylist() if one]
+    def marked_again(state: Any, change: Any, name: Any = None, read: Any = None) -> Any:
+        live = set(file_refs((yield from state.files())))
+        known = read or deletes.rows_marked
 
-        def without_others(location: Any, vector: Any) -> Any:
+        def without_others(layout: Any, file: Any) -> Any:
             yield from ()
-            if vector is not None and vector.path_or_inline in vectors:
-                return _NONE
-            return (yield from rows_deleted(location, vector))
+            return _NONE if file.ref in live else (yield from known(layout, file))
 
-        with attribute(row_changes, "rows_deleted", without_others):
-            return (yield from original(snapshot, change))
+        return (yield from original(state, change, name, without_others))
 
     with instead(original, marked_again):
         yield
@@ -59,17 +60,18 @@ def deletes_of_others_as_nothing() -> Iterator[None]:
 @planted(marks=True, kinds=("transfer", "lists"))
 def union_forgets() -> Iterator[None]:
     """A vector that is made again has the rows of its own statement alone (rule V1)."""
-    original = deletion_vectors.with_deleted
+    known: dict[FileRef, Any] = {}
+    read, made = deletes.rows_marked, deletes.mark
 
-    def with_deleted(file: DataFile, rows: Any) -> DataFile:
-        if file.deletion_vector is not None:
-            known = deletion_vectors.decode_bitmap(
-                deletion_vectors.decode_z85(file.deletion_vector.path_or_inline)
-            )
-            rows = np.setdiff1d(rows, known)
-        return original(file, rows)
+    def noting(layout: Any, file: Any) -> Any:
+        known[file.ref] = yield from read(layout, file)
+        return known[file.ref]
 
-    with attribute(row_changes, "with_deleted", with_deleted):
+    def mark(layout: Any, marked: Sequence[tuple[DataFile, Any]], name: Any) -> Any:
+        own = [(file, np.setdiff1d(rows, known[file.ref])) for file, rows in marked]
+        return made(layout, own, name)
+
+    with attribute(row_changes, "mark", mark), instead(read, noting):
         yield
 
 
@@ -133,4 +135,50 @@ def matched_rows_as_acted_on() -> Iterator[None]:
         return True
 
     with instead(operations.acts_on_all, acts_on_all):
+        yield
+
+
+# -------------------- vectors of Iceberg
+
+
+for _name in ("vectors_overlap", "union_forgets", "file_of_marks_is_deleted"):
+    _bug = PLANTED[_name]
+    PLANTED[f"{_name}_in_iceberg"] = dataclasses.replace(
+        _bug, name=f"{_name}_in_iceberg", focus={**_bug.focus, **_ICEBERG}
+    )
+
+
+@planted(**_ICEBERG, kinds=("transfer", "lists"))
+def old_vector_stays() -> Iterator[None]:
+    """The vector that a new one replaces stays in its manifest: the file has two."""
+    original = manifests.are_vectors_of
+
+    def none(found: Any, staying: Any) -> Any:
+        return pc.and_(original(found, staying), False)
+
+    with instead(original, none):
+        yield
+
+
+@planted(**_ICEBERG, kinds=("transfer", "lists"))
+def marked_file_is_added_again() -> Iterator[None]:
+    """A file that gets a vector is added once more: its rows get new ids, or are there twice."""
+    with instead(commit._new_files, lambda change, staying: list(change.adds)):
+        yield
+
+
+@planted(**_ICEBERG, kinds=("transfer", "merge"), collects=True, long=True)
+def vectors_are_garbage() -> Iterator[None]:
+    """Gc takes the files of vectors for leftovers: it looks for data files alone."""
+
+    def only_data(location: str, file: DataFile) -> set[str]:
+        return {file.path}
+
+    def named(*given: Any, **options: Any) -> Any:
+        found = yield from original(*given, **options)
+        return {path for path in found if not path.endswith(PUFFIN_SUFFIX)}
+
+    original = snapshot._named_by
+    nothing = instead(delete_paths, lambda found: set())
+    with instead(original, named), instead(applicability.paths_of, only_data), nothing:
         yield

@@ -1,7 +1,8 @@
 """A reader of the bare Iceberg format without a catalog, with the view of Spark or pyiceberg.
 
-Metadata files are read as JSON, manifests by pyiceberg. It reads what simulated tables use
-(``v<N>.metadata.json``, Parquet files read by field id) and refuses the rest. Versions count from
+Metadata files are read as JSON, manifests by pyiceberg, and vectors by pyroaring. It reads what
+simulated tables use (``v<N>.metadata.json``, Parquet files read by field id, deletion vectors) and
+refuses the rest. Versions count from
 0, as in Delta: version 0 is ``v1.metadata.json``.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -28,6 +30,7 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
     _inherit_from_manifest,
 )
+from pyroaring import BitMap
 
 from lakevilla.formats.iceberg.manifests.avro import MemoryInput
 from lakevilla.store.base import Found
@@ -72,6 +75,28 @@ class IcebergTable:
             for entry in entries
             if entry.status != _DELETED
         }
+
+    @property
+    def vectors(self) -> dict[str, DataFile]:
+        """The vectors of live data files, by the path of the data file."""
+        found: dict[str, DataFile] = {}
+        for manifest, entries in self.manifests:
+            for entry in entries if manifest.content == ManifestContent.DELETES else ():
+                if entry.status == _DELETED:
+                    continue
+                target = self.target(entry.data_file)
+                if entry.data_file.file_format != FileFormat.PUFFIN or target is None:
+                    raise UnreadableTable(f"{self.location}: only vectors are for this reader")
+                if target in found:
+                    raise UnreadableTable(f"{self.location}: {target} has two vectors")
+                found[target] = entry.data_file
+        if not found.keys() <= self.files.keys():
+            raise UnreadableTable(f"{self.location}: a vector is of a file that is not live")
+        return found
+
+    def target(self, file: DataFile) -> str | None:
+        """Return the path of the data file that a vector is of; None for a data file."""
+        return None if file._data[_TARGET] is None else self.path(file._data[_TARGET])
 
     @property
     def live_files(self) -> Collection[str]:
@@ -156,13 +181,17 @@ def read_metadata(location: str, version: int | None = None) -> Program[IcebergT
 
 def read_rows(table: IcebergTable) -> Program[list[Row]]:
     """Return the rows of the live files, in no particular order."""
-    if any(manifest.content != ManifestContent.DATA for manifest, _ in table.manifests):
-        raise UnreadableTable(f"{table.location}: delete files are not for this reader")
-    paths = sorted(table.files)
+    placed = yield from rows_by_place(table, sorted(table.files))
+    return [row for rows in placed.values() for row in rows.values()]
+
+
+def rows_by_place(table: IcebergTable, paths: Sequence[str]) -> Program[dict[str, dict[int, Row]]]:
+    """Return the rows of live files by their places, without the deleted ones."""
     bodies = yield from parallel([get(f"{table.location}/{path}") for path in paths])
+    deleted = yield from parallel([deleted_rows(table, table.vectors.get(path)) for path in paths])
     names = {int(column["id"]): str(column["name"]) for column in table.schema}
-    rows: list[Row] = []
-    for path, found in zip(paths, bodies, strict=True):
+    placed: dict[str, dict[int, Row]] = {}
+    for path, found, gone in zip(paths, bodies, deleted, strict=True):
         if not isinstance(found, Found):
             raise UnreadableTable(
                 f"{table.location}: version {table.version} lacks its file {path}"
@@ -170,7 +199,35 @@ def read_rows(table: IcebergTable) -> Program[list[Row]]:
         decoded = decode_by_id(found.body)
         if len(decoded) != table.files[path].record_count:
             raise UnreadableTable(f"{table.location}: {path} has {len(decoded)} rows, not as told")
-        rows += [{name: row.get(number) for number, name in names.items()} for row in decoded]
+        if gone and max(gone) >= len(decoded):
+            raise UnreadableTable(f"{table.location}: {path} lacks rows that are deleted")
+        placed[path] = {
+            place: {name: row.get(number) for number, name in names.items()}
+            for place, row in enumerate(decoded)
+            if place not in gone
+        }
+    return placed
+
+
+def deleted_rows(table: IcebergTable, vector: DataFile | None) -> Program[frozenset[int]]:
+    """Return the places of the rows that a vector deletes. Raises ``UnreadableTable``."""
+    if vector is None:
+        return frozenset()
+    path = table.path(vector.file_path)
+    (body,) = yield from _bodies(table, [path])
+    offset, length = vector._data[_TARGET + 1 : _TARGET + 3]
+    size, blob = body[offset : offset + 4], body[offset + 4 : offset + length - 4]
+    checksum = body[offset + length - 4 : offset + length]
+    if (
+        len(body) != vector.file_size_in_bytes
+        or int.from_bytes(size, "big") != len(blob)
+        or int.from_bytes(checksum, "big") != zlib.crc32(blob)
+        or blob[:12] != b"\xd1\xd3\x39\x64" + (1).to_bytes(8, "little")
+    ):
+        raise UnreadableTable(f"{table.location}: the vector at {offset} of {path} is damaged")
+    rows = frozenset(BitMap.deserialize(blob[16:]))
+    if len(rows) != vector.record_count:
+        raise UnreadableTable(f"{table.location}: {path} deletes {len(rows)} rows, not as told")
     return rows
 
 
@@ -335,5 +392,7 @@ def _note_of(metadata: dict[str, Any]) -> str | None:
     return note
 
 
+#: The place of the data file that a vector is of, before its offset and its length.
+_TARGET = 17
 _VERSION = re.compile(r"v([1-9]\d*)\.metadata\.json")
 _DELETED = 2

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import struct
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -22,9 +26,11 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
+from pyroaring import BitMap
 
 from lakevilla.formats.iceberg.manifests.avro import MemoryOutput
 from lakevilla.formats.iceberg.manifests.manifests import (
+    DeletesWriterV3,
     ManifestListWriterV3,
     ManifestWriterV3,
     widened,
@@ -45,32 +51,41 @@ def with_snapshot(
     added: Sequence[DataFile] = (),
     removed: Sequence[str] = (),
     *,
+    vectors: Sequence[DataFile] = (),
     merge: bool = False,
 ) -> Program[Metadata]:
-    """Store a snapshot's manifests and list; return the metadata with it as the current one."""
+    """Store a snapshot's manifests and list; return the metadata with it as the current one.
+
+    ``vectors`` replace those of their data files.
+    """
     number = int(client.ids.uuid().replace("-", "")[:15], 16)
     sequence = table.metadata["last-sequence-number"] + 1
     parent = table.current
     manifests: list[ManifestFile] = []
-    if added:
-        fresh = [_entry(file, number) for file in added]
-        manifests.append((yield from _store_manifest(client, table, fresh, number)))
+    for files in (added, vectors):
+        if files:
+            fresh = [_entry(file, number) for file in files]
+            manifests.append((yield from _store_manifest(client, table, fresh, number)))
     lost = set(removed)
-    together: list[ManifestEntry] = []
+    unmarked = lost | {table.target(file) for file in vectors}
+    together: dict[ManifestContent, list[ManifestEntry]] = defaultdict(list)
     for manifest, entries in table.manifests:
         live = [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
-        hit = any(table.path(entry.data_file.file_path) in lost for entry in live)
-        moved = [
-            _moved(entry, table.path(entry.data_file.file_path) in lost, number) for entry in live
+        gone = [
+            table.path(entry.data_file.file_path) in lost
+            or table.target(entry.data_file) in unmarked
+            for entry in live
         ]
+        moved = [_moved(entry, is_gone, number) for entry, is_gone in zip(live, gone, strict=True)]
         if merge or not live:
-            together += moved
-        elif not hit:
+            together[manifest.content] += moved
+        elif not any(gone):
             manifests.append(manifest)
         else:
             manifests.append((yield from _store_manifest(client, table, moved, number)))
-    if together:
-        manifests.append((yield from _store_manifest(client, table, together, number)))
+    for moved in together.values():
+        if moved:
+            manifests.append((yield from _store_manifest(client, table, moved, number)))
     output = MemoryOutput(
         f"{uri_of(table.location)}/metadata/snap-{number}-{client.ids.uuid()}.avro"
     )
@@ -126,6 +141,8 @@ def _store_manifest(
     output = MemoryOutput(f"{uri_of(table.location)}/metadata/{client.ids.uuid()}-m0.avro")
     is_third = table.metadata["format-version"] >= 3
     make: Any = ManifestWriterV3 if is_third else partial(write_manifest, 2)
+    if entries[0].data_file.content != DataFileContent.DATA:
+        make = DeletesWriterV3
     with make(PartitionSpec(), schema, output, snapshot_id, "null") as writer:
         for entry in entries:
             widened(entry.data_file)
@@ -185,6 +202,52 @@ def _moved(entry: ManifestEntry, is_removed: bool, snapshot_id: int) -> Manifest
         file_sequence_number=entry.file_sequence_number,
         data_file=entry.data_file,
     )
+
+
+def write_vectors(
+    client: Client, table: IcebergTable, rows: Mapping[str, Collection[int]]
+) -> Program[list[DataFile]]:
+    """Store the deleted rows of data files as one Puffin file; return the vectors in it."""
+    body, places = b"PFA1", {}
+    for path, deleted in sorted(rows.items()):
+        bitmap = BitMap(deleted)
+        blob = b"\xd1\xd3\x39\x64" + struct.pack("<QI", 1, 0) + bitmap.serialize()
+        blob = struct.pack(">I", len(blob)) + blob + struct.pack(">I", zlib.crc32(blob))
+        places[path] = len(body), len(blob)
+        body += blob
+    blobs = [
+        {
+            "type": "deletion-vector-v1",
+            "fields": [2147483645],
+            "snapshot-id": -1,
+            "sequence-number": -1,
+            "offset": offset,
+            "length": length,
+            "properties": {
+                "referenced-data-file": f"{uri_of(table.location)}/{path}",
+                "cardinality": str(len(rows[path])),
+            },
+        }
+        for path, (offset, length) in places.items()
+    ]
+    footer = json.dumps({"blobs": blobs}).encode()
+    body += b"PFA1" + footer + struct.pack("<i", len(footer)) + bytes(4) + b"PFA1"
+    stored = f"data/{client.ids.uuid()}-deletes.puffin"
+    yield from put(f"{table.location}/{stored}", body, ANY)
+    found = []
+    for path, (offset, length) in places.items():
+        file = DataFile.from_args(
+            content=DataFileContent.POSITION_DELETES,
+            file_path=f"{uri_of(table.location)}/{stored}",
+            file_format=FileFormat.PUFFIN,
+            partition=Record(),
+            record_count=len(rows[path]),
+            file_size_in_bytes=len(body),
+        )
+        file.spec_id = 0
+        widened(file)[17:] = f"{uri_of(table.location)}/{path}", offset, length
+        found.append(file)
+    return found
 
 
 def write_rows(client: Client, table: IcebergTable, rows: Sequence[Row]) -> Program[list[DataFile]]:

@@ -20,10 +20,12 @@ from lakevilla_testing.tables.bare import UnreadableTable
 from lakevilla_testing.tables.delta_writer import delete_table
 from lakevilla_testing.tables.iceberg_reader import (
     IcebergTable,
+    deleted_rows,
     metadata_key,
     named_objects,
     read_metadata,
     read_rows,
+    rows_by_place,
     uri_of,
 )
 from lakevilla_testing.tables.iceberg_snapshots import (
@@ -32,6 +34,7 @@ from lakevilla_testing.tables.iceberg_snapshots import (
     with_current,
     with_snapshot,
     write_rows,
+    write_vectors,
 )
 from lakevilla_testing.world.client import Client
 from lakevilla_testing.world.faults import Fault
@@ -48,8 +51,12 @@ def create(
     *,
     properties: Mapping[str, str] | None = None,
     version: int = 2,
+    marks: bool = False,
 ) -> Program[bool]:
-    """Create a table of ``columns`` (name to Iceberg type), with rows; False if there is one."""
+    """Create a table of ``columns`` (name to Iceberg type), with rows; False if there is one.
+
+    ``marks``: its deleted rows are marked by vectors, once it is of version 3.
+    """
     fields = [
         {"id": number, "name": name, "required": False, "type": kind}
         for number, (name, kind) in enumerate(columns.items(), 1)
@@ -68,7 +75,7 @@ def create(
         "last-partition-id": 999,
         "sort-orders": [{"order-id": 0, "fields": []}],
         "default-sort-order-id": 0,
-        "properties": dict(properties or {}),
+        "properties": {**(properties or {}), **(_MODES if marks else {})},
         "current-snapshot-id": -1,
         "refs": {},
         "snapshots": [],
@@ -111,6 +118,33 @@ def rewrite(
         return (yield from with_snapshot(client, table, "overwrite", written, chosen))
 
     return (yield from _commit(client, location, rewritten))
+
+
+def mark(client: Client, location: str, change: Callable[[Row], Row]) -> Program[bool]:
+    """Update rows by vectors, as Spark's merge-on-read does; in version 2, by ``rewrite``."""
+    table = yield from _read(location)
+    if table is None or table.metadata["format-version"] < 3:
+        return (yield from rewrite(client, location, change))
+
+    def marked(table: IcebergTable) -> Program[Metadata | None]:
+        placed = yield from rows_by_place(table, sorted(table.files))
+        hit = {
+            path: [place for place, row in rows.items() if change(row) != row]
+            for path, rows in placed.items()
+        }
+        hit = {path: places for path, places in hit.items() if places}
+        if not hit:
+            return None
+        rows = [change(placed[path][place]) for path, places in hit.items() for place in places]
+        deleted = {}
+        for path, places in hit.items():
+            known = yield from deleted_rows(table, table.vectors.get(path))
+            deleted[path] = {*known, *places}
+        written = yield from write_rows(client, table, rows)
+        vectors = yield from write_vectors(client, table, deleted)
+        return (yield from with_snapshot(client, table, "overwrite", written, vectors=vectors))
+
+    return (yield from _commit(client, location, marked))
 
 
 def optimize(client: Client, location: str) -> Program[bool]:
@@ -368,7 +402,12 @@ def _only(table: IcebergTable, paths: Sequence[str]) -> IcebergTable:
     manifests = tuple(
         (
             manifest,
-            tuple(e for e in entries if table.path(e.data_file.file_path) in chosen),
+            tuple(
+                e
+                for e in entries
+                if table.path(e.data_file.file_path) in chosen
+                or table.target(e.data_file) in chosen
+            ),
         )
         for manifest, entries in table.manifests
     )
@@ -380,5 +419,6 @@ def _log_entry(table: IcebergTable) -> dict[str, Any]:
     return {"metadata-file": key, "timestamp-ms": table.metadata["last-updated-ms"]}
 
 
+_MODES = {f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")}
 _LONGEST = "write.metadata.previous-versions-max"
 _CLEANED = "write.metadata.delete-after-commit.enabled"

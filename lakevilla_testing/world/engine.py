@@ -32,11 +32,12 @@ from lakevilla.engines.base import (
     TableInput,
     Written,
 )
+from lakevilla.engines.deletes import mark, rows_marked
 from lakevilla.engines.partitions import partition_directory, serialise_partition_value
 from lakevilla.engines.statistics import statistics_of_table
 from lakevilla.engines.zorder import boundaries, z_values
 from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
-from lakevilla.formats.delta.deletion_vectors import read_vector, with_deleted
+from lakevilla.formats.delta.deletion_vectors import RowIndices
 from lakevilla.formats.files import (
     HASH_TAG,
     ROWS_TAG,
@@ -162,14 +163,14 @@ class RowEngine:
         def change(row: Row) -> Row:
             return {**row, **{column: evaluate(new, row) for column, new in assignments.items()}}
 
-        changed = _Changed(table.layout)
+        changed = _Changed(table.layout, "update")
         for one in (yield from _read(table, self._held)):
             changed.note(one, [change(r) if is_true(where, r) else r for r in one.rows])
         count = changed.count
         return self._rewrite(table.layout, changed, name, updated=count, matched=count)
 
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
-        changed = _Changed(table.layout)
+        changed = _Changed(table.layout, "delete")
         for one in (yield from _read(table, self._held)):
             changed.note(one, [None if is_true(where, row) else row for row in one.rows])
         count = changed.count
@@ -180,7 +181,7 @@ class RowEngine:
     ) -> Program[Rewrite]:
         files = yield from _read(table, self._held)
         merge = _Merge(table.layout, source.read_all().to_pylist(), spec)
-        changed = _Changed(table.layout)
+        changed = _Changed(table.layout, "merge")
         for one in files:
             changed.note(one, [merge.target_row(row) for row in one.rows])
         inserted = list(merge.insertions())
@@ -267,7 +268,10 @@ class RowEngine:
         deleted: int = 0,
     ) -> Rewrite:
         return Rewrite(
-            written=(*changed.again, *self._files(layout, changed.rows, name)),
+            written=(
+                *mark(layout, changed.again, name),
+                *self._files(layout, changed.rows, name),
+            ),
             removed=tuple(changed.removed),
             rows_matched=matched,
             rows_inserted=inserted,
@@ -331,11 +335,11 @@ class RowEngine:
 class _Changed:
     """The files that a statement changes, and the rows that it writes for them."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._marks = layout.marks_deletes
+    def __init__(self, layout: Layout, statement: str) -> None:
+        self._marks = statement in layout.marks_deletes
         self.count = 0
         self.removed: list[RemovedFile] = []
-        self.again: list[Written] = []
+        self.again: list[tuple[DataFile, RowIndices]] = []
         self.rows: list[Row] = []
 
     def note(self, one: _File, results: Sequence[Row | None]) -> None:
@@ -349,7 +353,7 @@ class _Changed:
         if stays:
             places = [place for place, hit in zip(one.places, hits, strict=True) if hit]
             deleted = np.array(sorted([*one.deleted, *places]), np.int64)
-            self.again.append(Written(with_deleted(one.file, deleted)))
+            self.again.append((one.file, deleted))
         self.rows += [
             row
             for row, hit in zip(results, hits, strict=True)
@@ -432,7 +436,7 @@ def _read(table: TableInput, held: Mapping[str, bytes]) -> Program[list[_File]]:
     result: list[_File] = []
     only = dict(zip(table.files["path"].to_pylist(), table.rows or (), strict=False))
     for file, key in zip(files, keys, strict=True):
-        if file.deletes:
+        if any(one.kind != "vector" for one in file.deletes):
             raise _unsupported(layout, "deletes beside its data files")
         found = fetched.get(key)
         if key not in held and not isinstance(found, Found):
@@ -449,11 +453,7 @@ def _read(table: TableInput, held: Mapping[str, bytes]) -> Program[list[_File]]:
             if wrong is not None:
                 raise damaged(hashed, wrong)
         rows = _logical(layout, file, body)
-        deleted: set[int] = set()
-        if file.deletion_vector is not None:
-            deleted.update(
-                map(int, (yield from read_vector(layout.location, file.deletion_vector)))
-            )
+        deleted = set(map(int, (yield from rows_marked(layout, file))))
         chosen = range(len(rows)) if table.rows is None else only[file.path]
         places = [place for place in chosen if place not in deleted]
         result.append(_File(file, [rows[place] for place in places], places, deleted))

@@ -4,7 +4,8 @@ The test cases are those of ``bench/hermitage/cases.py``. ``test`` has the rows 
 (2, 20); the -MT variants keep row 2 in a second table. With Feature.R alone a transaction stays
 on one table. A column that names two mixes gives the second to every other transaction. Each
 line is of Delta tables; the main ones are also run with Iceberg tables, of version 3 too, with row
-2 in an Iceberg table and row 1 in a Delta table, and with tables whose deleted rows are marked.
+2 in an Iceberg table and row 1 in a Delta table, and with tables of both formats whose deleted rows
+are marked.
 """
 
 from __future__ import annotations
@@ -61,12 +62,17 @@ FORMATS: dict[str, tuple[Format, Format]] = {
     " mixed": ("delta", "iceberg"),
     " version 3": ("iceberg", "iceberg"),
     " marked": ("delta", "delta"),
+    " vectors": ("iceberg", "iceberg"),
 }
 
 #: The properties of the tables, by the same names.
 PROPERTIES = {
     " version 3": {"format-version": "3"},
     " marked": {"delta.enableDeletionVectors": "true"},
+    " vectors": {
+        "format-version": "3",
+        **{f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")},
+    },
 }
 
 #: The columns that are run with other formats too. What a mix promises does not depend on

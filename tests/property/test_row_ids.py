@@ -24,14 +24,16 @@ from tests.support.search import first_seed, how_many
 from tests.support.stores import unpublished
 
 STEPS = 30
-HISTORIES = how_many(5, whole=40, soak=3500)
+HISTORIES = how_many(6, whole=40, soak=3500)
 ICEBERG = {"format-version": "3"}
+MODES = {f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")}
 LAYOUTS: tuple[dict[str, str], ...] = (
     {},
     {"delta.columnMapping.mode": "id"},
     {"delta.enableChangeDataFeed": "true"},
     {"delta.enableDeletionVectors": "true"},
     ICEBERG,
+    ICEBERG | MODES,
 )
 
 

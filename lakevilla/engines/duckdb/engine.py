@@ -470,6 +470,7 @@ class DuckDBEngine:
             inserts=self._writer(table.layout, name) if table.layout.lineage else writer,
             changes=changes,
             limit_bytes=self._settings.in_memory_file_limit_bytes,
+            name=name,
         )
 
     def _whole(self, rewriter: Rewriter, program: Program[T]) -> Program[T]:

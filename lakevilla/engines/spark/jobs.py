@@ -24,7 +24,7 @@ from lakevilla.engines.spark.tasks import (
     joined,
 )
 from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError
-from lakevilla.formats.files import file_key
+from lakevilla.formats.files import file_key, paths_of
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.meter import note
@@ -264,8 +264,9 @@ class Jobs:
 
     def withdraw(self, layout: Layout, rewrite: Rewrite) -> Program[None]:
         """Delete the written files: nothing refers to them yet. Files that stay are not new."""
-        stays = {file.path for file in rewrite.removed}
-        paths = [one.file.path for one in rewrite.written if one.file.path not in stays]
+        stays = {path for file in rewrite.removed for path in paths_of(file)}
+        paths = [path for one in rewrite.written for path in paths_of(one.file)]
+        paths = [path for path in paths if path not in stays]
         paths += [file.path for file, _ in rewrite.change_files]
         yield from parallel([delete(file_key(layout.location, path)) for path in paths])
 

@@ -486,7 +486,7 @@ def _of_each(
 
 def _stored(layout: Layout, program: Program[Rewrite]) -> Program[Rewrite]:
     rewrite = yield from program
-    bodies = {one.file.path: one.body for one in rewrite.written if one.body is not None}
+    bodies = {path: body for one in rewrite.written for path, body in one.bodies.items()}
     bodies.update((file.path, body) for file, body in rewrite.change_files if body is not None)
     keys = [file_key(layout.location, path) for path in bodies]
     puts = [put(key, body, ANY) for key, body in zip(keys, bodies.values(), strict=True)]
@@ -581,10 +581,16 @@ def inputs_of(layout: Layout, files: bytes, *, verify: bool = False) -> list[Tab
     return found
 
 
-def listed(files: pa.Table, parts: Sequence[FilePart | None] = ()) -> bytes:
-    """Return files as ``inputs_of`` reads them, without statistics, which are no longer needed."""
-    stats = files.schema.get_field_index("stats")
-    files = files.set_column(stats, "stats", pa.nulls(files.num_rows, pa.string()))
+def listed(
+    files: pa.Table, parts: Sequence[FilePart | None] = (), *, with_stats: bool = False
+) -> bytes:
+    """Return files as ``inputs_of`` reads them.
+
+    Statistics are no longer needed, except of a file that may stay with more deleted rows.
+    """
+    if not with_stats:
+        stats = files.schema.get_field_index("stats")
+        files = files.set_column(stats, "stats", pa.nulls(files.num_rows, pa.string()))
     cut = parts or [None] * files.num_rows
     numbers = [None if part is None else part.number for part in cut]
     counts = [None if part is None else part.count for part in cut]
@@ -638,7 +644,8 @@ def in_bins(table: TableInput, tasks: int) -> Bins:
     for one in bins:
         some = [pieces[place] for place in one]
         files = table.files.take(array([place for place, _, _ in some], pa.int64()))
-        parts.append(listed(files, [part for _, part, _ in some]))
+        with_stats = bool(table.layout.marks_deletes)
+        parts.append(listed(files, [part for _, part, _ in some], with_stats=with_stats))
     return Bins(table.layout, tuple(parts), table.verify)
 
 

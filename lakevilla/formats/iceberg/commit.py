@@ -21,27 +21,37 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 from lakevilla.formats.base import Attempt, Change, CommitInfo, Entry
-from lakevilla.formats.files import DataFile, RemovedFile, data_files, removal, rows_in
+from lakevilla.formats.files import (
+    DataFile,
+    RemovedFile,
+    data_files,
+    removal,
+    rows_deleted_in,
+    rows_in,
+)
 from lakevilla.formats.iceberg.catalog.object_store_catalog import commit_request
 from lakevilla.formats.iceberg.log import compressed_metadata
 from lakevilla.formats.iceberg.manifests.manifests import (
     ADDED,
     DELETED,
     ENTRIES,
-    MadeManifest,
+    Made,
     apply_to_none,
+    are_vectors_of,
     cache_key,
     columns_of,
     content_offset,
     encode_list,
     encode_manifest,
     entries_of,
+    files_with_vectors,
     first_row_id,
     held_bytes,
     inherit,
     new_entry,
     number_rows,
     rows_of_manifest,
+    vector_manifests,
 )
 from lakevilla.formats.iceberg.metadata.definition import (
     IcebergDefinition,
@@ -85,12 +95,14 @@ _MERGED = 1000000
 _OF_OTHER_SPECS = 2000000
 #: Numbers of manifests that lose delete files begin above this.
 _OF_DELETES = 3000000
+#: Numbers of manifests of new vectors begin here.
+_OF_VECTORS = 4000000
 _TOTALS = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
     ("total-records", "added-records", "deleted-records"),
     ("total-files-size", "added-files-size", "removed-files-size"),
-    ("total-delete-files", None, "removed-delete-files"),
-    ("total-position-deletes", None, "removed-position-deletes"),
+    ("total-delete-files", "added-delete-files", "removed-delete-files"),
+    ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
     ("total-equality-deletes", None, "removed-equality-deletes"),
 )
 
@@ -241,16 +253,8 @@ def _snapshot(
     number = snapshot_id_of(info.nonce)
     name = _name(info)
     known = yield from manifests_of(before)
-    made: list[tuple[MadeManifest, list[ManifestEntry]]] = []
-    # Manifests that only record files which were removed earlier are of no use any more.
-    manifests = [one for one in known if one.has_added_files() or one.has_existing_files()]
-    kept = list(manifests)
-    rest = _Rest(kept, made, ENTRIES.empty_table(), ENTRIES.empty_table())
-    if change.removes:
-        paths = {file.path for file in change.removes}
-        rest = yield from _without(before, manifests, paths, number, name)
-        kept, made = rest.kept, rest.made
-    made[:0] = _added(change.adds, definition, number, name)
+    rest = yield from _changed(before, known, change, definition, number, name)
+    kept, made = rest.kept, rest.made
     place = definition.place
     sequence = _sequence(before, change)
     merged, kept = yield from merged_manifests(before, kept, number, f"{name}-m{_MERGED}")
@@ -290,6 +294,30 @@ def _snapshot(
     if definition.has_row_ids:
         snapshot |= row_ids.given_out(known, named)
     return _Made(snapshot, tuple(named))
+
+
+def _changed(
+    before: IcebergSnapshot,
+    known: Sequence[ManifestFile],
+    change: Change,
+    definition: IcebergDefinition,
+    number: int,
+    name: str,
+) -> Program[_Rest]:
+    """Return the manifests after a change: those that stay, and new ones, those of new files
+    first.
+    """
+    # Manifests that only record files which were removed earlier are of no use any more.
+    manifests = [one for one in known if one.has_added_files() or one.has_existing_files()]
+    rest = _Rest(list(manifests), [], ENTRIES.empty_table(), ENTRIES.empty_table())
+    staying = _staying(change)
+    if change.removes:
+        rest = yield from _without(before, manifests, change.removes, staying, number, name)
+    rest.made[:0] = [
+        *_added(_new_files(change, staying), definition, number, name),
+        *vector_manifests(change.adds, rest.specs, definition, number, f"{name}-m{_OF_VECTORS}"),
+    ]
+    return rest
 
 
 def _sequence(before: IcebergSnapshot, change: Change) -> int:
@@ -387,6 +415,20 @@ def _added(
     return made
 
 
+def _staying(change: Change) -> set[str]:
+    """Return the paths of files that stay, with other deleted rows: their entries stay, too.
+
+    A file that has no vector any more is added again: position deletes that its vector had
+    replaced would apply to its old entry.
+    """
+    marked = {file.path for file in change.adds if file.deletes}
+    return {file.path for file in change.removes if file.path in marked}
+
+
+def _new_files(change: Change, staying: Collection[str]) -> list[DataFile]:
+    return [file for file in change.adds if file.path not in staying]
+
+
 def _name(info: CommitInfo) -> str:
     """Return the prefix of the names of a commit's manifests, by which gc knows their commit.
 
@@ -400,29 +442,40 @@ class _Rest(NamedTuple):
     """The manifests that are left of a table's once data files are removed.
 
     ``kept`` stay, ``made`` replace others. ``files`` are the entries of the removed data files,
-    ``deletes`` of the delete files that went with them.
+    ``deletes`` of the delete files that went with them. ``specs``: by path, the partition specs of
+    data files that stay with other deletes.
     """
 
     kept: list[ManifestFile]
     made: list[Made]
     files: pa.Table
     deletes: pa.Table
+    specs: Mapping[str, int] = {}
 
 
 def _without(
     before: IcebergSnapshot,
     manifests: Sequence[ManifestFile],
-    paths: set[str],
+    removes: Sequence[RemovedFile],
+    staying: set[str],
     number: int,
     name: str,
 ) -> Program[_Rest]:
-    """Remove data files from manifests, and delete files that then apply to no data file."""
+    """Remove data files from manifests, and delete files that then apply to no data file.
+
+    The ``staying`` ones of the removed files keep their entries, and lose their deletes.
+    """
     data = [one for one in manifests if one.content == ManifestContent.DATA]
     kept: list[ManifestFile] = []
-    wanted = pa.array(sorted(paths), pa.string())
+    paths = {file.path for file in removes} - staying
+    wanted, there = (pa.array(sorted(some), pa.string()) for some in (paths, staying))
     hit, parts, left = [], [], []
+    specs: dict[str, int] = {}
     for manifest, part in zip(data, (yield from entries_in(before, data)), strict=True):
         live = live_entries(part)
+        if staying:
+            same = live.filter(pc.is_in(live["path"], value_set=there))
+            specs.update(zip(same["path"].to_pylist(), same["spec_id"].to_pylist(), strict=True))
         is_removed = pc.is_in(live["path"], value_set=wanted)
         found = live.filter(is_removed)
         if found.num_rows:
@@ -432,9 +485,9 @@ def _without(
         else:
             kept.append(manifest)
         left.append(live)
-    removed = pa.concat_tables(parts) if parts else None
-    missing = paths - (set() if removed is None else set(removed["path"].to_pylist()))
-    if missing or removed is None:
+    removed = pa.concat_tables(parts) if parts else ENTRIES.empty_table()
+    missing = (paths | staying) - {*removed["path"].to_pylist(), *specs}
+    if missing:
         raise CorruptObject(
             f"table {before.table} has no file {min(missing)} at version {before.version}, which a "
             "commit removes",
@@ -442,30 +495,41 @@ def _without(
         )
     made = yield from _marked(before, hit, paths, number, name)
     deletes = [one for one in manifests if one.content != ManifestContent.DATA]
-    rest = yield from _without_idle(before, deletes, left, number, name)
-    return _Rest([*rest.kept, *kept], [*made, *rest.made], removed, rest.deletes)
+    known = {file.path: file for file in removes if file.path in staying}
+    rest = yield from _without_idle(before, deletes, left, known, number, name)
+    return _Rest([*rest.kept, *kept], [*made, *rest.made], removed, rest.deletes, specs)
 
 
 def _without_idle(
     before: IcebergSnapshot,
     manifests: Sequence[ManifestFile],
     data: Sequence[pa.Table],
+    staying: Mapping[str, RemovedFile],
     number: int,
     name: str,
 ) -> Program[_Rest]:
     """Remove the delete files that apply to none of the live data files from their manifests.
 
     They would stay for good: no data file that is added later is old enough for them. A manifest
-    that can't be read stays as it is, for a decided commit may not wait for it.
+    that can't be read stays as it is, for a decided commit may not wait for it. But if a file that
+    stays gets a vector, all manifests are read: it must have one.
     """
     kept, hit, gone = [], [], [ENTRIES.empty_table()]
-    parts = yield from parallel([_entries_if_read(before, one) for one in manifests])
+    if staying:
+        parts = yield from entries_in(before, manifests)
+        _refuse_others(before, [live_entries(part) for part in parts], staying)
+    else:
+        parts = yield from parallel([_entries_if_read(before, one) for one in manifests])
+    marked = {*staying, *files_with_vectors(map(live_entries, parts))} if staying else ()
     for manifest, part in zip(manifests, parts, strict=True):
         if part is None:
             kept.append(manifest)
             continue
         live = live_entries(part)
-        idle = live.filter(apply_to_none(live, data))
+        is_idle = apply_to_none(live, data, marked)
+        if staying:
+            is_idle = pc.or_(is_idle, are_vectors_of(live, staying))
+        idle = live.filter(is_idle)
         if idle.num_rows:
             hit.append(manifest)
             gone.append(idle)
@@ -474,6 +538,26 @@ def _without_idle(
     idle = pa.concat_tables(gone)
     made = yield from _marked(before, hit, _places(idle), number, name, deletes=True)
     return _Rest(kept, made, ENTRIES.empty_table(), idle)
+
+
+def _refuse_others(
+    before: IcebergSnapshot, parts: Sequence[pa.Table], staying: Mapping[str, RemovedFile]
+) -> None:
+    """Refuse to replace a vector of which the commit does not know: its rows would come back."""
+    known = {(one.path, one.offset) for file in staying.values() for one in file.deletes}
+    for part in parts:
+        vectors = part.filter(pc.equal(part["kind"], "vector"))
+        for path, offset, target in zip(
+            *(vectors[name].to_pylist() for name in ("path", "offset", "target")), strict=True
+        ):
+            if target in staying and (path, offset) not in known:
+                raise CorruptObject(
+                    f"file {target} of table {before.table} has the deletion vector {path} at "
+                    f"{offset} at version {before.version}, of which a commit that deletes further "
+                    "rows does not know",
+                    key=path,
+                    table=before.table,
+                )
 
 
 def _entries_if_read(before: IcebergSnapshot, manifest: ManifestFile) -> Program[pa.Table | None]:
@@ -533,10 +617,15 @@ def _summary(
     before: IcebergSnapshot, change: Change, info: CommitInfo, rest: _Rest
 ) -> dict[str, str]:
     """Return the snapshot's summary: the fields that the spec requires, and the commit's own."""
+    files = _new_files(change, _staying(change))
+    made = [one for file in change.adds for one in file.deletes]
     counts = {
-        "added-data-files": len(change.adds),
-        "added-records": sum(_rows(file.stats) for file in change.adds),
-        "added-files-size": sum(file.size for file in change.adds),
+        "added-data-files": len(files),
+        "added-records": sum(_rows(file.stats) for file in files),
+        "added-files-size": sum(file.size for file in files) + sum(one.length or 0 for one in made),
+        "added-delete-files": len(made),
+        "added-dvs": len(made),
+        "added-position-deletes": sum(one.rows or 0 for one in made),
         "deleted-data-files": rest.files.num_rows,
         "deleted-records": pc.sum(rest.files["rows"]).as_py() or 0,
         "removed-files-size": pc.sum(rest.files["size"]).as_py() or 0,
@@ -557,7 +646,7 @@ def _summary(
     described = {name: value for name, value in info.metadata.items() if name not in numbers}
     return {
         **described,
-        "operation": _operation(change),
+        "operation": _operation(change, deletes_alone=not files and _loses_rows(change)),
         **own,
         **{name: str(value) for name, value in numbers.items()},
         "engine-name": "lakevilla",
@@ -594,12 +683,19 @@ def _removed_deletes(gone: pa.Table) -> dict[str, int]:
     return counts
 
 
-def _operation(change: Change) -> str:
-    if not change.removes:
+def _loses_rows(change: Change) -> bool:
+    """Return whether each file that stays has more deleted rows than before."""
+    before = {file.path: rows_deleted_in(file) for file in change.removes}
+    after = {file.path: rows_deleted_in(file) for file in change.adds}
+    return all((before[path] or 0) < (rows or 0) for path, rows in after.items() if path in before)
+
+
+def _operation(change: Change, *, deletes_alone: bool) -> str:
+    if not change.removes and not any(file.deletes for file in change.adds):
         return "append"
     if not change.changes_data:
         return "replace"
-    return "overwrite" if change.adds else "delete"
+    return "delete" if deletes_alone else "overwrite"
 
 
 def _rows(stats: str | None) -> int:
@@ -802,7 +898,16 @@ def _note(old: Metadata | None, new: Metadata) -> _Note:
 
 
 #: The columns of a manifest's entries of which a file's row is made.
-_OF_A_ROW = ["status", "path", "size", "partition_values", "stats", "first_row_id", "sequence"]
+_OF_A_ROW = [
+    "status",
+    "path",
+    "size",
+    "partition_values",
+    "stats",
+    "first_row_id",
+    "sequence",
+    "spelled",
+]
 
 
 def _files_between(
@@ -856,8 +961,9 @@ def _rows_of_entries(part: pa.Table, status: int, has_ids: bool) -> list[DataFil
             stats,
             base_row_id=first,
             default_row_commit_version=sequence if has_ids else None,
+            raw_path=spelled,
         )
-        for _, path, size, values, stats, first, sequence in zip(
+        for _, path, size, values, stats, first, sequence, spelled in zip(
             *(column.to_pylist() for column in chosen.columns), strict=True
         )
     ]
@@ -877,38 +983,40 @@ _ENABLED = "commit.manifest-merge.enabled"
 _LEAST, _LEAST_DEFAULT = "commit.manifest.min-count-to-merge", 100
 _TARGET, _TARGET_DEFAULT = "commit.manifest.target-size-bytes", 8 << 20
 
-Made = tuple[MadeManifest, list[ManifestEntry]]
-
 
 def merged_manifests(
     snapshot: IcebergSnapshot, kept: Sequence[ManifestFile], snapshot_id: int, name: str
 ) -> Program[tuple[list[Made], list[ManifestFile]]]:
     """Return large manifests made from small ones, if there are enough, and those that stay.
 
-    ``name`` is the prefix of the new ones' names. Only manifests of data files are merged.
+    ``name`` is the prefix of the new ones' names. Of delete files, only manifests of version 3 are
+    merged: those of vectors.
     """
     properties = snapshot.definition.properties
     least = max(2, whole_number(properties, _LEAST, _LEAST_DEFAULT))
     target = whole_number(properties, _TARGET, _TARGET_DEFAULT)
-    small: dict[int, list[ManifestFile]] = defaultdict(list)
+    small: dict[tuple[int, bool], list[ManifestFile]] = defaultdict(list)
     if properties.get(_ENABLED, "true").lower() == "true":
         for one in kept:
-            if one.content == ManifestContent.DATA and one.manifest_length < target:
-                small[one.partition_spec_id].append(one)
+            deletes = one.content != ManifestContent.DATA
+            if one.manifest_length < target and (snapshot.definition.has_row_ids or not deletes):
+                small[one.partition_spec_id, deletes].append(one)
     made: list[Made] = []
     merged: set[str] = set()
-    for spec_id, manifests in small.items():
+    for (spec_id, deletes), manifests in small.items():
         if len(manifests) < least:
             continue
         for group in _packed(manifests, target):
             try:
                 entries = yield from _live_entries(snapshot, group)
-            except CorruptObject:
+            except (CorruptObject, UnsupportedTableFeature):
                 # Merging may wait; a decided commit needs none of these manifests, and may not
                 # wait.
                 continue
             path = f"metadata/{name}{len(made)}.avro"
-            whole = encode_manifest(path, entries, spec_id, snapshot_id, snapshot.definition)
+            whole = encode_manifest(
+                path, entries, spec_id, snapshot_id, snapshot.definition, deletes=deletes
+            )
             made.append((whole, entries))
             merged |= {one.manifest_path for one in group}
     return made, [one for one in kept if one.manifest_path not in merged]

@@ -185,6 +185,11 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
                 "an upgrade to format version 3 is refused: pyiceberg writes it in REST catalogs "
                 "alone"
             )
+        if marks := sorted(self.layout.marks_deletes):
+            found.append(
+                f"{', '.join(marks)} of few rows of a large file marks them by a deletion vector, "
+                "and leaves the file"
+            )
         return tuple(found)
 
     @property
@@ -462,6 +467,7 @@ def files_of(snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]) -> Pr
         "modification_time": pa.repeat(pa.scalar(0, pa.int64()), count),
         "partition_values": rows.column("partition_values"),
         "stats": rows.column("stats"),
+        "raw_path": rows.column("spelled"),
         "deletes": lists,
     }
     if snapshot.definition.has_row_ids:

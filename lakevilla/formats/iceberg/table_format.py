@@ -28,7 +28,7 @@ from lakevilla.formats.base import (
     LogVersion,
     TableSnapshot,
 )
-from lakevilla.formats.files import file_key
+from lakevilla.formats.files import file_key, paths_of
 from lakevilla.formats.iceberg import log
 from lakevilla.formats.iceberg import log as past_versions
 from lakevilla.formats.iceberg.catalog.store import (
@@ -458,7 +458,7 @@ class IcebergFormat:
     def objects_of(self, snapshot: TableSnapshot) -> Program[set[str]]:
         state = _iceberg(snapshot)
         paths = yield from named_by_current(state)
-        paths.update(file.path for file in state.tail.fold().adds.values())
+        paths.update(path for one in state.tail.fold().adds.values() for path in paths_of(one))
         return {state.definition.place.key(path) for path in paths}
 
     def objects_of_each(
@@ -476,7 +476,7 @@ class IcebergFormat:
     def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         state = _iceberg(snapshot)
         paths = yield from named_by_all(state, with_removed=False)
-        paths.update(file.path for file in state.tail.fold().adds.values())
+        paths.update(path for one in state.tail.fold().adds.values() for path in paths_of(one))
         return {state.definition.place.key(path) for path in paths}
 
     def named_in_log(self, snapshot: TableSnapshot) -> Program[set[str]]:

@@ -21,6 +21,7 @@ from lakevilla.formats.files import (
     DeletionVector,
     data_files,
     file_key,
+    has_only_vectors,
     rows_in,
 )
 from lakevilla.formats.iceberg.metadata.definition import TableAddress
@@ -407,6 +408,27 @@ def file_by_uri(root: str, snapshot: TableSnapshot, file: DataFile) -> DataFile:
             file.default_row_commit_version if snapshot.format == "iceberg" else None
         ),
     )
+
+
+def is_named_by(moved: DataFile, snapshot: TableSnapshot, file: DataFile) -> bool:
+    """Return whether the deletes of a file apply to it in another table, where it is ``moved``.
+
+    They do if they are vectors that name the file as the other table does: readers compare the
+    names by letters.
+    """
+    if not file.deletes:
+        return True
+    return has_vectors(snapshot, file) and moved.path == name_in_vectors(snapshot, file)
+
+
+def has_vectors(snapshot: TableSnapshot, file: DataFile) -> bool:
+    """Return whether all deletes of a file are vectors, in a table that takes them."""
+    return snapshot.metadata["format-version"] >= 3 and has_only_vectors(file)
+
+
+def name_in_vectors(snapshot: TableSnapshot, file: DataFile) -> str:
+    """Return the URI by which vectors of a table of Iceberg name one of its data files."""
+    return file.raw_path or TableAddress("", snapshot.metadata["location"]).spelled(file.path)
 
 
 def vector_by_uri(root: str, location: str, vector: DeletionVector | None) -> DeletionVector | None:

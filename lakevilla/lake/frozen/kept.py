@@ -192,18 +192,19 @@ def refuse_unkept(
         return of_clone
     # All files of an epoch that a ref owns stay.
     epochs = yield from BranchEpochs.of(head)
-    by_branch = any(epochs.owns(file.path) for file in wanted)
-    wanted = [file for file in wanted if not epochs.owns(file.path)]
+    named = {path for file in wanted for path in paths_of(location, file)}
+    paths = {path for path in named if not epochs.owns(path)}
+    by_branch = paths < named
     if of_clone:
-        wanted = [file for file in wanted if not outside(context, _keys(location, file))]
-    if not wanted:
+        paths = {path for path in paths if not outside(context, {file_key(location, path)})}
+    if not paths:
         return True
-    keys = {key for file in wanted for key in _keys(location, file)}
+    keys = {file_key(location, path) for path in paths}
     infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in sorted(keys)])
     for key, info in zip(sorted(keys), infos, strict=True):
         if isinstance(info, Missing):
             raise _not_kept(location, f"{key} was removed")
-    why = yield from _may_go(context, head, tail, wanted, keys)
+    why = yield from _may_go(context, head, tail, paths)
     if why is None:
         return by_branch or of_clone
     kept = yield from kept_of(context, head, location)
@@ -243,17 +244,15 @@ def _not_live(tail: Tail, files: Iterable[DataFile]) -> Program[list[DataFile]]:
     return [file for file in files if file.ref not in live]
 
 
-def _may_go(
-    context: Context, head: Head, tail: Tail, files: Sequence[DataFile], keys: set[str]
-) -> Program[str | None]:
-    """Return the reason why a client may be deleting one of the files, or None."""
+def _may_go(context: Context, head: Head, tail: Tail, paths: set[str]) -> Program[str | None]:
+    """Return the reason why a client may be deleting the object at one of the paths, or None."""
     location = tail.location
     if tail.tip < 0:
         return "its log is missing"
     table_format = context.formats.of(tail.snapshot)
-    owners = {file.path: owner_of(file.path) for file in files}
+    owners = {path: owner_of(path) for path in paths}
     fenced = {p for p, owner in owners.items() if owner is not None and head.is_fenced(owner[1])}
-    fenced |= {file.path for file in files if branch_of(file.path) is not None}
+    fenced |= {path for path in paths if branch_of(path) is not None}
     if fenced:
         # gc deletes the files of fenced transactions, and of branches that have ended, if no log
         # entry names them.
@@ -268,6 +267,7 @@ def _may_go(
         # not known here.
         left = table_format.without_expired(tail.snapshot, vacuumed_ms, AT_ANY_TIME)
         kept = yield from table_format.named_objects(left, vacuumed_ms)
+        keys = {file_key(location, path) for path in paths}
         if not keys <= kept:
             return f"{min(keys - kept)} was vacuumed, or may be"
     return None

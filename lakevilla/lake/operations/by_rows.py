@@ -106,7 +106,7 @@ def _differing(
     back: dict[str, RowIndices] = {}
     for file in operation.removes:
         if file.path in after:
-            marks = yield from marks_of(layout.location, file, after[file.path])
+            marks = yield from marks_of(layout, file, after[file.path])
             if marks is not None and len(marks.gone) + len(marks.back) <= _MOST_PLACES:
                 gone[file.path], back[file.path] = marks.gone, marks.back
     old = yield from _rows_of(context, layout, operation.removes, gone)

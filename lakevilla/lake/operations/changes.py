@@ -433,7 +433,7 @@ def _difference(
     known = layout.schema.names
     ids = [one.name for one in layout.lineage[:1] if reading.paired and one.name not in known]
     names = [*known, *ids]
-    marks = yield from _marks(reading.location, added, removed)
+    marks = yield from _marks(reading.layout, added, removed)
     back, gone = {}, {}
     for path, one in marks.items():
         back[path], gone[path] = one.back, one.gone
@@ -475,14 +475,14 @@ def _quoted(name: str) -> str:
 
 
 def _marks(
-    location: str, added: Sequence[DataFile], removed: Sequence[DataFile]
+    layout: Layout, added: Sequence[DataFile], removed: Sequence[DataFile]
 ) -> Program[dict[str, Marks]]:
     """Return, by path, how the deleted rows of the files change that are on both sides."""
     after = {file.path: file for file in added}
     found: dict[str, Marks] = {}
     for file in removed:
         if file.path in after:
-            marks = yield from marks_of(location, file, after[file.path])
+            marks = yield from marks_of(layout, file, after[file.path])
             if marks is not None and len(marks.gone) + len(marks.back) <= _MOST_PLACES:
                 found[file.path] = marks
     return found

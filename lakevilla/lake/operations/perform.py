@@ -30,11 +30,12 @@ from lakevilla.formats.files import (
     data_files,
     files_from_structs,
     removal,
+    rows_deleted_in,
 )
 from lakevilla.formats.layout import Layout, NewDefinition, TableAlteration
 from lakevilla.global_log.refs import BaseRef
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.frozen import file_by_uri, source_of_clone
+from lakevilla.lake.frozen.frozen import file_by_uri, is_named_by, source_of_clone
 from lakevilla.lake.operations.changes import in_one_entry
 from lakevilla.lake.operations.comparing.computed import Beneath
 from lakevilla.lake.operations.inserted import inserted_rows
@@ -159,7 +160,7 @@ def _detached(
     """Create the table that a clone shows, with the files of the clone's source.
 
     An Iceberg file with deletes is rewritten: with a new sequence number, its deletes would no
-    longer apply to it.
+    longer apply to it. But vectors are added with the file that they name.
 
     Raises
     ------
@@ -168,13 +169,19 @@ def _detached(
     """
     snapshot = yield from source_of_clone(context, BaseRef(*operation.base), operation.source)
     files = data_files((yield from snapshot.files()))
-    by_uri = [file_by_uri(context.root, snapshot, file) for file in files]
     layout = blank.apply(operation.change).layout
-    parts = [TableInput(layout, files_from_structs([one])) for one in by_uri if one.deletes]
+    adds: list[DataFile] = []
+    parts = []
+    for file in files:
+        one = file_by_uri(context.root, snapshot, file)
+        if is_named_by(one, snapshot, file):
+            adds.append(one)
+        else:
+            parts.append(TableInput(layout, files_from_structs([one])))
     made = (yield from context.engine.compact(parts, (), name)) if parts else ()
     written = tuple(item for some in made for item in some)
-    adds = (*(one for one in by_uri if not one.deletes), *(item.file for item in written))
-    change = msgspec.structs.replace(operation.change, adds=adds)
+    adds += [item.file for item in written]
+    change = msgspec.structs.replace(operation.change, adds=tuple(adds))
     return Performed(change, Counts(), _bodies(layout.location, written), {})
 
 
@@ -420,7 +427,8 @@ def _transplanted(location: str, done: Transplanted) -> Performed:
 
 
 def _bodies(location: str, written: tuple[Written, ...]) -> dict[str, bytes]:
-    return {f"{location}/{item.file.path}": item.body for item in written if item.body is not None}
+    contents = [pair for item in written for pair in item.bodies.items()]
+    return {f"{location}/{path}": body for path, body in contents}
 
 
 def _performed(change: Change, counts: Counts) -> Performed:
@@ -451,7 +459,7 @@ def _rows(file: DataFile) -> int:
         rows = _stats.decode(file.stats).numRecords
     except ValueError:
         return 0  # another client's malformed statistics: the number is only shown to users
-    return rows - (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
+    return rows - (rows_deleted_in(file) or 0)
 
 
 def _metrics(counts: Counts) -> dict[str, str]:

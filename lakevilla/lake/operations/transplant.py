@@ -24,6 +24,7 @@ from lakevilla.formats.files import (
     data_files,
     file_refs,
     files_from_structs,
+    has_only_vectors,
     masked_out,
     removal,
     restored,
@@ -87,7 +88,7 @@ def transplanted(
     # Rows that were marked on a branch are not marked in a table that allows it no more.
     marked = set() if after.layout.marks_deletes else {file.path for file in found.removes}
     for file in found.adds:
-        must = (twice and file.base_row_id is not None) or _must_be_written(file, specs)
+        must = (twice and file.base_row_id is not None) or _must_be_written(file, after, specs)
         must = must or (file.deletion_vector is not None and file.path in marked)
         (unfit_files if must else adds).append(_changed(file))
     written: tuple[Written, ...] = ()
@@ -207,9 +208,10 @@ def _beside(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found | 
     """
     removes = tuple(removal(file) for file in operation.removes)
     change = Change(adds=operation.adds, removes=removes)
-    again = yield from marked_again(snapshot, change)
-    if again is None:
+    marked = yield from marked_again(snapshot, change)
+    if marked is None:
         return None
+    again = marked.change
     gone = tuple(restored(file) for file in again.removes)
     moved = msgspec.structs.replace(operation, adds=again.adds, removes=gone)
     found = yield from _found(moved, snapshot)
@@ -251,7 +253,7 @@ def _has_rows_twice(context: Context, after: TableSnapshot, found: _Found) -> Pr
             continue
         marks = None
         if file.path in before:
-            marks = yield from marks_of(after.location, before[file.path], file)
+            marks = yield from marks_of(after.layout, before[file.path], file)
         # A file of which rows are only marked as deleted brings no row to the table.
         if marks is None or len(marks.back):
             again.append(file)
@@ -267,13 +269,18 @@ def _has_rows_twice(context: Context, after: TableSnapshot, found: _Found) -> Pr
     )
 
 
-def _must_be_written(file: DataFile, specs: Sequence[AbstractSet[str]] | None) -> bool:
+def _must_be_written(
+    file: DataFile, after: TableSnapshot, specs: Sequence[AbstractSet[str]] | None
+) -> bool:
     """Return whether an Iceberg file can't be added again unchanged.
 
-    With a new sequence number, its deletes would no longer apply to it; and a manifest can name it
-    only under a partition spec that the table has.
+    With a new sequence number, its deletes would no longer apply to it, but for vectors, which are
+    added again, too; and a manifest can name it only under a partition spec that the table has.
     """
-    return specs is not None and (bool(file.deletes) or file.partition_values.keys() not in specs)
+    if specs is None:
+        return False
+    takes = after.metadata["format-version"] >= 3 and has_only_vectors(file)
+    return not (takes or not file.deletes) or file.partition_values.keys() not in specs
 
 
 def _specs_of(after: TableSnapshot) -> list[AbstractSet[str]] | None:

@@ -17,7 +17,7 @@ from lakevilla.errors import (
 from lakevilla.formats.base import Change, Entry, TableSnapshot
 from lakevilla.formats.files import DataFile, file_key, restored
 from lakevilla.formats.layout import Ids, Layout
-from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, format_of, seal
 from lakevilla.global_log.head import (
     Head,
     PendingRef,
@@ -47,7 +47,6 @@ from lakevilla.lake.row_changes import (
 from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.lake.view import Placement, View, build_view, place
 from lakevilla.store.base import ABSENT, ANY, Stored
-from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put, parallel, put
 from lakevilla.sublogs.binding import (
     Moves,
@@ -191,7 +190,7 @@ def replay_pending(
     unmoved = not touched and replay.is_unmoved
     quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
     commit = CommitObject(
-        FORMAT,
+        format_of([part]),
         context.ids.nonce(),
         txn,
         {location: part},
@@ -332,7 +331,7 @@ def _marked_beside(
     stays = not paths or any(file.path in paths for file in change.adds)
     if change.metadata or change.protocol or change.domains or not (is_plain and stays):
         return None
-    acted = yield from acted_on(location, change)
+    acted = yield from acted_on(snapshot.layout, change)
     for one in operations:
         read = tables_read(one)
         if location in read:
@@ -342,8 +341,11 @@ def _marked_beside(
             )
             if verdict is Verdict.CHANGED:
                 return None
-    again = yield from marked_again(snapshot, change)
-    if again is None or (yield from snapshot.missing([file.ref for file in again.removes])):
+    marked = yield from marked_again(snapshot, change)
+    if marked is None:
+        return None
+    again = marked.change
+    if (yield from snapshot.missing([file.ref for file in again.removes])):
         return None
     new = [file.ref for file in again.adds if file.path not in paths]
     if len((yield from snapshot.missing(new))) < len(new):

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
+from lakevilla.formats.files import delete_paths
 from lakevilla.global_log.bases import load_base_tables, load_bases
 from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
 from lakevilla.global_log.repo import check_lake, lake_key, load_names, load_tables
@@ -124,7 +125,7 @@ def _named(context: Context, location: str) -> Program[set[str]]:
         raise
     except LakeVillaError:
         return set()  # a part of the log was deleted
-    return paths | set(live["path"].to_pylist())
+    return paths | {*live["path"].to_pylist(), *delete_paths(live)}
 
 
 def make_free(context: Context, location: str) -> Program[bool]:

@@ -7,7 +7,7 @@ overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 from blake3 import blake3
 
-from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
+from lakevilla.engines.deletes import puffin_of, rows_marked, with_vector
+from lakevilla.errors import ConflictError, InvalidOperation, StoreError, TableNotFound
 from lakevilla.formats.base import Change, CommitInfo, TableSnapshot
 from lakevilla.formats.delta.actions import encode_path
 from lakevilla.formats.delta.commit import ROW_TRACKING_DOMAIN, high_water_mark
@@ -23,7 +24,9 @@ from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.metadata.properties import ENABLEMENT, TRACKS, enablement
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import (
+    PUFFIN_SUFFIX,
     DataFile,
+    DeleteFile,
     DeletionVector,
     data_files,
     file_key,
@@ -31,10 +34,16 @@ from lakevilla.formats.files import (
 )
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.frozen import HISTORY, unguarded
+from lakevilla.lake.frozen.frozen import (
+    HISTORY,
+    has_vectors,
+    is_named_by,
+    name_in_vectors,
+    unguarded,
+)
 from lakevilla.lake.tables.overlaps import in_the_way, refuse_overlaps
-from lakevilla.store.base import Stored
-from lakevilla.store.effects import Program, copy_all, put
+from lakevilla.store.base import ANY, Stored
+from lakevilla.store.effects import Program, copy_all, parallel, put
 
 #: The property that marks an export, and names its table.
 MARK = "lakevilla.export"
@@ -76,7 +85,9 @@ def export(context: Context, what: Export) -> Program[int]:
     for _ in range(_TRIES):
         current = yield from _current(context, what)
         moved = _Moved(what)
-        files = [moved.file(file) for file in data_files((yield from what.snapshot.files()))]
+        sources = data_files((yield from what.snapshot.files()))
+        files = [moved.file(file) for file in sources]
+        files, vectors = yield from _with_own_vectors(what, current, sources, files)
         there = data_files((yield from current.files())) if current.version >= 0 else []
         wanted, known = {file.ref: file for file in files}, {file.ref for file in there}
         change = Change(
@@ -89,6 +100,7 @@ def export(context: Context, what: Export) -> Program[int]:
             return current.version
         change = msgspec.structs.replace(change, domains=_row_ids(what, current))
         yield from _copy(what, moved, change)
+        yield from _store(what, vectors, change)
         table_format = context.formats.of(what.snapshot)
         info = CommitInfo(
             operation="EXPORT",
@@ -248,18 +260,27 @@ class _Moved:
 
     def file(self, file: DataFile) -> DataFile:
         vector, deletes = file.deletion_vector, file.deletes
-        if deletes:
+        is_iceberg = self.what.snapshot.format == "iceberg"
+        path = self._path(file.path, len(file.partition_values))
+        if deletes and not self.what.copies:
+            path = name_in_vectors(self.what.snapshot, file)
+        moved = msgspec.structs.replace(file, path=path, raw_path=None)
+        fits = is_named_by(moved, self.what.snapshot, file)
+        # A copy gets a vector of its own.
+        if not (fits or (self.what.copies and has_vectors(self.what.snapshot, file))):
             raise InvalidOperation(
                 f"export of table {self.what.name}: rows of file {file.path} are deleted by files "
                 "of their own, which would not apply to it elsewhere: optimize the table first",
                 table=self.what.name,
             )
-        is_iceberg = self.what.snapshot.format == "iceberg"
+        location = self.what.snapshot.location
         return msgspec.structs.replace(
-            file,
-            path=self._path(file.path, len(file.partition_values)),
-            raw_path=None,
+            moved,
             data_change=True,
+            deletes=tuple(
+                msgspec.structs.replace(one, path=self.what.uri(file_key(location, one.path)))
+                for one in deletes
+            ),
             deletion_vector=None if vector is None else self._vector(vector),
             default_row_commit_version=file.default_row_commit_version if is_iceberg else None,
         )
@@ -285,6 +306,41 @@ class _Moved:
             return msgspec.structs.replace(vector, storage_type="p", path_or_inline=uri)
         self.copies[key.rpartition("/")[2]] = key
         return msgspec.structs.replace(vector, path_or_inline=vector.path_or_inline[-_VECTOR_NAME:])
+
+
+def _with_own_vectors(
+    what: Export, current: TableSnapshot, sources: Sequence[DataFile], files: Sequence[DataFile]
+) -> Program[tuple[list[DataFile], dict[str, bytes]]]:
+    """Return the files with vectors that name the copies, and the vectors' objects by their paths.
+
+    The names of the objects are those of their contents, so an export that is made again finds
+    them.
+    """
+    if not what.copies:
+        return list(files), {}
+    own = current.metadata.get("location") or what.uri(what.target)
+    bodies: dict[str, bytes] = {}
+    found: list[DataFile] = []
+    for source, file in zip(sources, files, strict=True):
+        if source.deletes:
+            rows = yield from rows_marked(what.snapshot.layout, source)
+            body, ((offset, length),) = puffin_of([(f"{own}/{file.path}", rows)])
+            path = f"{blake3(body).hexdigest(length=16)}{PUFFIN_SUFFIX}"
+            bodies[path] = body
+            vector = DeleteFile(
+                path, "vector", len(body), offset=offset, length=length, rows=len(rows)
+            )
+            file = with_vector(file, vector)
+        found.append(file)
+    return found, bodies
+
+
+def _store(what: Export, vectors: Mapping[str, bytes], change: Change) -> Program[None]:
+    """Store the vectors that the target lacks."""
+    named = {one.path for file in change.adds for one in file.deletes}
+    puts = [put(f"{what.target}/{path}", vectors[path], ANY) for path in vectors if path in named]
+    if not all(isinstance(outcome, Stored) for outcome in (yield from parallel(puts))):
+        raise StoreError(f"export of table {what.name}: a deletion vector could not be stored")
 
 
 def _copy(what: Export, moved: _Moved, change: Change) -> Program[None]:

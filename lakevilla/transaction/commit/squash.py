@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, format_of, seal
 from lakevilla.global_log.head import PendingRef
 from lakevilla.lake.row_changes import compose
 from lakevilla.store.base import ABSENT
-from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -82,7 +81,7 @@ def _squash(txn: TransactionState, location: str, refs: tuple[PendingRef, ...]) 
             applications[name] = max(version, applications.get(name, version))
     ids = txn.context.ids
     commit = CommitObject(
-        FORMAT, ids.nonce(), ids.txn_id(), {location: part}, applications=applications
+        format_of([part]), ids.nonce(), ids.txn_id(), {location: part}, applications=applications
     )
     digest, body = seal(commit)
     txn.context.keep_commit(digest, commit, len(body))

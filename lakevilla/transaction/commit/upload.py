@@ -10,7 +10,7 @@ from lakevilla.errors import ConflictError, StoreError, TableNotFound, Transacti
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import file_key
 from lakevilla.formats.registry import refuse_two_tables
-from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, format_of, seal
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import claim_table, load_tables
 from lakevilla.lake.applicability import lost_for_good, paths_written
@@ -19,7 +19,6 @@ from lakevilla.lake.row_changes import rows_fit
 from lakevilla.lake.table_log import look_above
 from lakevilla.phases import during
 from lakevilla.store.base import ABSENT, NEW, Stored
-from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.describe import describe, summed
@@ -203,7 +202,7 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
     for table, of_table in by_table.items():
         tables[table] = yield from _table_part(txn, table, of_table, looked_at=table in looked_at)
     return CommitObject(
-        FORMAT,
+        format_of(tables.values()),
         txn.context.ids.nonce(),
         txn.id,
         tables,

@@ -40,7 +40,7 @@ from lakevilla.sublogs.operations import (
     is_append,
     tables_read,
 )
-from lakevilla.transaction.redo.replay import redo, remarked, replay
+from lakevilla.transaction.redo.replay import drop_vectors, redo, remarked, replay
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState, conflict
@@ -123,7 +123,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
     def step(index: int, done: Done) -> Program[None]:
         done.operation = before = renumber(done.operation, moved)
         if index >= first and not keeps_its_side(done):
-            if index in examination.remarked and (yield from remarked(txn, done)):
+            if index in examination.remarked and (yield from remarked(txn, done, name)):
                 return
             yield from redo(txn, done, name)
             moved.setdefault(done.table, {}).update(moves(before, done.operation))
@@ -131,6 +131,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
             _check_fits(txn, done, layouts[index])
 
     yield from replay(txn, step)
+    drop_vectors(txn)
     reads = [renumber_read(read, moved) for read in txn.work.reads.values()]
     txn.work.reads = {(read.table, read.where): read for read in reads}
 

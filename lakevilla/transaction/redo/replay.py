@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from lakevilla.engines.base import FileNamer
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, RemovedFile, paths_of
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
@@ -23,8 +25,10 @@ from lakevilla.sublogs.operations import Optimize, Transplant
 from lakevilla.transaction.state.files import (
     held_files,
     hold_file,
+    hold_written,
     keep_files,
     made_files,
+    marked_rows,
     note_stored,
     store_files,
 )
@@ -120,18 +124,30 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     yield from note_stored(txn, done.table)
 
 
-def remarked(txn: TransactionState, done: Done) -> Program[bool]:
+def remarked(txn: TransactionState, done: Done, name: FileNamer) -> Program[bool]:
     """Mark the rows that an operation has deleted in the files as they are now.
 
     Return False, and leave the operation as it is, if a file or one of the rows is gone: the
     operation must be performed again (note 65, rule V1).
     """
     snapshot = txn.work.tables[done.table].snapshot
-    change = yield from marked_again(snapshot, done.change)
-    if change is None:
+    again = yield from marked_again(snapshot, done.change, name, partial(marked_rows, txn))
+    if again is None:
         return False
-    done.change = change
+    hold_written(txn, done.table, (one for one in again.written if one.bodies))
+    done.change = again.change
     return True
+
+
+def drop_vectors(txn: TransactionState) -> None:
+    """Drop the vectors in memory that no operation of the transaction has any more."""
+    named: set[str] = set()
+    for done in txn.work.done:
+        files: list[DataFile | RemovedFile] = [*done.change.adds, *done.change.removes]
+        named.update(f"{done.table}/{path}" for file in files for path in paths_of(file))
+    for key in [one for one in txn.work.bodies if one.endswith(PUFFIN_SUFFIX)]:
+        if key not in named:
+            txn.work.held_bytes -= len(txn.work.bodies.pop(key))
 
 
 def _refuse_values(

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from lakevilla.engines.base import Written
+from lakevilla.engines.deletes import rows_in_puffin, rows_marked
 from lakevilla.errors import CommitOutcomeUnknown, StoreError
 from lakevilla.formats.base import Change
-from lakevilla.formats.files import DataFile
+from lakevilla.formats.delta.deletion_vectors import RowIndices
+from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, RemovedFile, paths_of
+from lakevilla.formats.layout import Layout
 from lakevilla.ids import txn_in
 from lakevilla.lake.context import Tail
 from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail
@@ -45,10 +48,10 @@ def made_files(done: Done) -> list[str]:
     before. When the operation is undone, only the files that it made may be dropped: a redo makes
     them again, and nothing could make other files again.
     """
-    given = {file.path for file in given_files(done.operation)}
+    given = {path for file in given_files(done.operation) for path in paths_of(file)}
     # A file of which rows were deleted is added again.
-    given.update(file.path for file in done.change.removes)
-    made = [file.path for file in done.change.adds]
+    given.update(path for file in done.change.removes for path in paths_of(file))
+    made = [path for file in done.change.adds for path in paths_of(file)]
     made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]
 
@@ -70,6 +73,9 @@ def held_files(txn: TransactionState, location: str) -> Program[AbstractContextM
     engine = txn.context.engine
     fits = txn.work.held_bytes <= MOST_HELD_BYTES and not txn.options.verify
     if engine.reads_by_parts and fits:
+        # Vectors are read by requests, whatever the engine.
+        vectors = [key for key in _held(txn, location) if key.endswith(PUFFIN_SUFFIX)]
+        yield from store_held(txn, vectors, location)
         return engine.holding({key: txn.work.bodies[key] for key in _held(txn, location)})
     yield from store_files(txn, location)
     return nullcontext()
@@ -136,9 +142,22 @@ def held_and_needed(txn: TransactionState, changes: Mapping[str, Change]) -> lis
         for key in made_files(done)
     }
     for location, change in changes.items():
-        replaced.difference_update(f"{location}/{file.path}" for file in change.adds)
+        replaced.difference_update(
+            f"{location}/{path}" for file in change.adds for path in paths_of(file)
+        )
         replaced.difference_update(f"{location}/{file.path}" for file in change.change_files)
     return [key for key in txn.work.bodies if key not in replaced]
+
+
+def marked_rows(
+    txn: TransactionState, layout: Layout, file: DataFile | RemovedFile
+) -> Program[RowIndices]:
+    """Return the deleted rows of a file; the transaction may have their vector in memory."""
+    for vector in file.deletes:
+        body = txn.work.bodies.get(f"{layout.location}/{vector.path}")
+        if body is not None:
+            return rows_in_puffin(body, vector)
+    return (yield from rows_marked(layout, file))
 
 
 def hold_written(
@@ -147,11 +166,10 @@ def hold_written(
     """Note the files that an engine has made: the commit must store those that have a body."""
     written = tuple(written)
     for item in written:
-        key = f"{location}/{item.file.path}"
-        if item.body is None:
-            txn.work.stored.append(key)
-        else:
-            hold_file(txn, key, item.body)
+        for path, body in item.bodies.items():
+            hold_file(txn, f"{location}/{path}", body)
+        if not item.bodies:
+            txn.work.stored.append(f"{location}/{item.file.path}")
     return tuple(item.file for item in written)
 
 

@@ -17,6 +17,7 @@ allows write skew, and no other anomaly.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from lakevilla.errors import (
@@ -62,6 +63,7 @@ from lakevilla.sublogs.operations import (
     tables_read,
 )
 from lakevilla.transaction.redo.rebase import Examination, keeps_its_side, rebase
+from lakevilla.transaction.state.files import marked_rows
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.validation.catalog import changed_catalog
@@ -395,13 +397,14 @@ def _in_conflict(
             continue
         acted = None
         if table == done.table and acts_on_all(operation):
-            acted = yield from acted_on(table, done.change)
+            layout = txn.work.tables[table].snapshot.layout
+            acted = yield from acted_on(layout, done.change, partial(marked_rows, txn))
         if (yield from _is_changed(txn, table, where, nets, examination, acted)):
             return True
     if target is None:
         return False
     again = {file.path for file in done.change.adds}
-    gone = yield from deleted_since(done.table, target)
+    gone = yield from deleted_since(txn.work.tables[done.table].snapshot.layout, target)
     return any(
         removed.ref in target.removes and not (removed.path in again and removed.path in gone)
         for removed in done.change.removes

@@ -201,7 +201,7 @@ def _join_head(txn: TransactionState) -> Program[None]:
 
 def sublog_of(txn: TransactionState) -> Sublog:
     return Sublog(
-        FORMAT,
+        max((done.change.format for done in txn.work.done), default=FORMAT),
         txn.context.ids.nonce(),
         txn.id,
         txn.options.features.value,

@@ -30,6 +30,8 @@ from lakevilla.api.spark.source import tables as source_tables
 from lakevilla.api.spark.source import work as reading
 from lakevilla.api.spark.source.writing import work as writing
 from lakevilla.cli.app import app
+from lakevilla.engines.duckdb.writing import rewrite
+from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.engines.spark.rows import spark_schema
 from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.store.location import root_location
@@ -972,6 +974,24 @@ def test_version_3_is_written_over_rest(rest: Place) -> None:
             txn.update(rest.orders, {"v": "0"}, where="k = 4")
         assert rows_in(lake, rest.orders) == [(3, 30), (4, 0), (5, 50)]
     assert rest.seen() == [(3, 30), (4, 0), (5, 50)]
+
+
+def test_rows_are_marked_by_vectors_over_rest(rest: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
+    modes = {f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")}
+    with rest.connect() as lake:
+        with lake.transaction() as txn:
+            txn.alter(rest.orders, set_properties={**V3, **modes})
+            txn.append(rest.orders, table_of([(3, 30), (4, 40), (5, 50)]))
+        for features in (ALL, lv.Feature.R):
+            with lake.transaction(features) as txn:
+                txn.update(rest.orders, {"v": "v + 1"}, where="k = 3")
+        with lake.transaction() as txn:
+            txn.delete(rest.orders, where="k IN (1, 4)")
+        assert rows_in(lake, rest.orders) == [(2, 20), (3, 32), (5, 50)]
+    assert rest.seen() == [(2, 20), (3, 32), (5, 50)]
+    found = rest.table().inspect.delete_files().to_pylist()
+    assert {one["file_format"] for one in found} == {"PUFFIN"}
 
 
 def test_a_commit_to_a_version_3_table_is_made_again_if_the_mark_has_moved(rest: Place) -> None:

@@ -1,4 +1,4 @@
-"""Play histories over tables whose deleted rows are marked in the log (note 65).
+"""Play histories over tables whose deleted rows are marked (notes 65 and 66).
 
 Replay one with ``campaign.run(SEED, plan=draw_marked(SEED, "delta"))``.
 """
@@ -16,7 +16,7 @@ TIMES = how_many(1, soak=50)
 
 
 @pytest.mark.timeout(600 * TIMES)
-@pytest.mark.parametrize(("formats", "count"), [("delta", 60), ("mixed", 20)])
+@pytest.mark.parametrize(("formats", "count"), [("delta", 60), ("iceberg", 60), ("mixed", 20)])
 def test_every_invariant_holds_where_deleted_rows_are_marked(formats, count):
     events = Counter()
     for seed in range(how_many(3, whole=count * TIMES)):

@@ -202,7 +202,7 @@ class _Merge:
 
     def _marked(self, hits: dict[int, int]) -> dict[int, npt.NDArray[np.int64]]:
         """Return the rows to be marked as deleted, of the files that stay."""
-        files = self._rewriter.to_mark(hits)
+        files = self._rewriter.to_mark(hits, "merge")
         if not files:
             return {}
         chosen = ", ".join(map(str, files))

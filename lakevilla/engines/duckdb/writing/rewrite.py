@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakevilla.engines.base import Rewrite, TableInput, Written
+from lakevilla.engines.base import FileNamer, Rewrite, TableInput, Written
+from lakevilla.engines.deletes import can_be_marked, mark
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
@@ -19,7 +20,6 @@ from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
 from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
-from lakevilla.formats.delta.deletion_vectors import with_deleted
 from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal, rows_in
 from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.tree import Expr
@@ -86,6 +86,7 @@ class Rewriter:
     inserts: Writer
     changes: Writer | None
     limit_bytes: int
+    name: FileNamer
 
     def update(self, assignments: Mapping[str, Expr], where: Expr) -> Program[Rewrite]:
         cursor = self.database.cursor()
@@ -96,7 +97,7 @@ class Rewriter:
         if not matched:
             return Rewrite()
         hit = self.files.only(sorted(matched))
-        marked = self.marked(cursor, hit.only(self.to_mark(matched)), where, condition)
+        marked = self.marked(cursor, hit.only(self.to_mark(matched, "update")), where, condition)
         old, read = Renamed("old", schema.names), Renamed("read", schema.names)
         new = _assigned(assignments, schema, read)
         moves = not partition_columns(layout).isdisjoint(new)
@@ -149,7 +150,7 @@ class Rewriter:
         if not matched:
             return Rewrite()
         hit = self.files.only(sorted(matched))
-        marked = self.marked(cursor, hit.only(self.to_mark(matched)), where, condition)
+        marked = self.marked(cursor, hit.only(self.to_mark(matched, "delete")), where, condition)
         whole = hit.only(i for i in hit.chosen if i not in marked)
         totals = self.counted(cursor, whole)
         partial = hit.only(i for i in whole.chosen if matched[i] < totals[i])
@@ -228,12 +229,12 @@ class Rewriter:
                 written += yield from self.writer.copy(cursor, sql, key)
         return tuple(written)
 
-    def to_mark(self, matched: Mapping[int, int]) -> list[int]:
+    def to_mark(self, matched: Mapping[int, int], statement: str) -> list[int]:
         """Return the files, by their numbers of rows that change, of which the others stay.
 
         A file that is read in parts is rewritten: another part of it may have such rows, too.
         """
-        if not self.files.layout.marks_deletes:
+        if statement not in self.files.layout.marks_deletes:
             return []
         files = self.table.files
         sizes, stats = files["size"], files["stats"]
@@ -242,14 +243,14 @@ class Rewriter:
         def is_to_mark(place: int) -> bool:
             vector = vectors[place].as_py()
             before = 0 if vector is None else vector["cardinality"]
+            if deletes[place].as_py():
+                (file,) = data_files(files.slice(place, 1))
+                if not can_be_marked(file.deletes):
+                    return False
+                before = len(self.files.deleted.rows_of(place))
             is_whole = not self.table.parts or self.table.parts[place] is None
             rows = rows_in(stats[place].as_py())
-            size = sizes[place].as_py()
-            return (
-                is_whole
-                and not deletes[place].as_py()
-                and MARKS.allow(size, rows, matched[place], before)
-            )
+            return is_whole and MARKS.allow(sizes[place].as_py(), rows, matched[place], before)
 
         return [place for place in sorted(matched) if is_to_mark(place)]
 
@@ -279,10 +280,8 @@ class Rewriter:
         """Return the files that stay, with their deleted rows: those of before and ``marked``."""
         files = data_files(self.table.files.take(pa.array(list(marked), pa.int64())))
         deleted = self.files.deleted
-        return tuple(
-            Written(with_deleted(file, np.union1d(deleted.rows_of(place), rows)))
-            for file, (place, rows) in zip(files, marked.items(), strict=True)
-        )
+        rows = [np.union1d(deleted.rows_of(place), hit) for place, hit in marked.items()]
+        return mark(self.files.layout, list(zip(files, rows, strict=True)), self.name)
 
     def moved(
         self,

@@ -52,7 +52,7 @@ from lakevilla.formats.delta.metadata.schema import (
     parse_schema,
     walk,
 )
-from lakevilla.formats.layout import Constraint, Layout, contract_digest
+from lakevilla.formats.layout import STATEMENTS, Constraint, Layout, contract_digest
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.parse import parse_constraint
 
@@ -178,12 +178,14 @@ class DeltaDefinition:
             properties=self.properties,
             change_data_feed="changeDataFeed" in self.features
             and self.flag("delta.enableChangeDataFeed"),
-            marks_deletes="deletionVectors" in self.features
-            and self.flag("delta.enableDeletionVectors"),
+            marks_deletes=STATEMENTS if self._marks_deletes() else frozenset(),
             compression=self._compression(),
             target_file_size_bytes=file_size(self.properties.get("delta.targetFileSize")),
             lineage=self.lineage,
         )
+
+    def _marks_deletes(self) -> bool:
+        return "deletionVectors" in self.features and self.flag("delta.enableDeletionVectors")
 
     def _check_partitioning(self) -> None:
         kinds = {field["name"]: field["type"] for field in self.fields}

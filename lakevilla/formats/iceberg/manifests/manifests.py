@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, StructType
 from pyiceberg.utils.decimal import decimal_to_bytes
 
-from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    UnsupportedTableFeature,
+)
 from lakevilla.formats.files import DELETE_FILE_TYPE, DeleteFile, deletes_id
 from lakevilla.formats.files import DataFile as AddedFile
 from lakevilla.formats.iceberg.manifests.avro import (
@@ -54,7 +59,7 @@ from lakevilla.formats.iceberg.manifests.avro import (
     places_of,
 )
 from lakevilla.formats.iceberg.manifests.bounds import metrics_of, statistics_of
-from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition, TableAddress
 from lakevilla.formats.iceberg.metadata.partition_values import PartitionTypes
 
 # -------------------- manifests
@@ -69,7 +74,9 @@ EXISTING, ADDED, DELETED = (int(status) for status in ManifestEntryStatus)
 _CODEC = "write.avro.compression-codec"
 
 #: One row per entry of a manifest, including deleted ones. ``kind`` is that of a delete file;
-#: ``target`` is the one data file that a delete file concerns, where it names one.
+#: ``target`` is the one data file that a delete file concerns, where it names one. ``spelled`` is
+#: the path of a data file as its entry has it, where LakeVilla would spell it otherwise: vectors
+#: name the file so.
 ENTRIES = pa.schema(
     [
         ("path", pa.string()),
@@ -87,6 +94,7 @@ ENTRIES = pa.schema(
         ("length", pa.int64()),
         ("target", pa.string()),
         ("first_row_id", pa.int64()),
+        ("spelled", pa.string()),
     ]
 )
 _PATH_ID = 2147483546
@@ -111,6 +119,10 @@ class MadeManifest:
     file: ManifestFile
     path: str
     body: bytes
+
+
+#: A manifest with its entries.
+Made = tuple[MadeManifest, list[ManifestEntry]]
 
 
 def decode_list(key: str, table: str, body: bytes) -> list[ManifestFile]:
@@ -299,7 +311,14 @@ def _row(
         _extra(file, 19) if kind == "vector" else None,
         target,
         _extra(file, _FIRST_ROW) if content == DataFileContent.DATA else None,
+        _spelled(file, place) if content == DataFileContent.DATA else None,
     )
+
+
+def _spelled(file: DataFile, place: TableAddress) -> str | None:
+    """Return a file's path as its entry has it; None if LakeVilla would spell it so, too."""
+    uri: str = file.file_path
+    return None if place.spelled(place.path(uri)) == uri else uri
 
 
 def _extra(file: DataFile, index: int) -> Any:
@@ -352,7 +371,7 @@ def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) 
     floats = {n for n in metrics.lower if definition.leaves[n].type in ("float", "double")}
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=definition.place.spelled(file.path),
+        file_path=file.raw_path or definition.place.spelled(file.path),
         file_format=FileFormat.PARQUET,
         partition=Record(*types.values(file.partition_values)),
         record_count=metrics.record_count,
@@ -382,6 +401,35 @@ def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) 
     )
 
 
+def vector_entry(
+    file: AddedFile, spec_id: int, snapshot_id: int, definition: IcebergDefinition
+) -> ManifestEntry:
+    """Return the entry of the vector of a data file, whose own entry is of the spec ``spec_id``.
+
+    It inherits the number of its snapshot, so it is no older than the file.
+    """
+    (vector,) = file.deletes
+    types = definition.partition_types(spec_id)
+    data_file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=definition.place.spelled(vector.path),
+        file_format=FileFormat.PUFFIN,
+        partition=Record(*types.values(file.partition_values)),
+        record_count=vector.rows,
+        file_size_in_bytes=vector.size,
+    )
+    data_file.spec_id = spec_id
+    known = file.raw_path or definition.place.spelled(file.path)
+    widened(data_file)[_TARGET:] = known, vector.offset, vector.length
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot_id,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=data_file,
+    )
+
+
 def encode_manifest(
     path: str,
     entries: Iterable[ManifestEntry],
@@ -401,7 +449,7 @@ def encode_manifest(
     spec, schema = definition.specs[spec_id], definition.schema_of(spec_id)
     make: Any = partial(write_manifest, version)
     if definition.has_row_ids:
-        make = _DeletesWriterV3 if deletes else ManifestWriterV3
+        make = DeletesWriterV3 if deletes else ManifestWriterV3
     elif deletes:
         make = _DeletesWriter
     writer: ManifestWriter = make(spec, schema, sink, snapshot_id, codec)
@@ -541,6 +589,8 @@ class _translated:
 
 #: The place of ``first_row_id`` (142) in a data file, and the number of its fields in version 3.
 _FIRST_ROW, _DATA_FIELDS = 16, 20
+#: The place of the data file that a vector is of (143), before its offset and its length.
+_TARGET = 17
 #: The place of ``first_row_id`` (520) in a manifest list's rows, and the number of their fields.
 _FIRST_OF_MANIFEST, _LIST_FIELDS = 15, 16
 
@@ -620,7 +670,7 @@ class ManifestWriterV3(ManifestWriterV2):
         )
 
 
-class _DeletesWriterV3(_OfDeletes, ManifestWriterV3):
+class DeletesWriterV3(_OfDeletes, ManifestWriterV3):
     """The same of version 3, which keeps all that the entries name."""
 
 
@@ -726,12 +776,20 @@ class _Index:
         return sorted(found, key=lambda row: (row["path"], row["offset"] or 0))
 
 
-def apply_to_none(deletes: pa.Table, data: Sequence[pa.Table]) -> pa.BooleanArray:
+def apply_to_none(
+    deletes: pa.Table, data: Sequence[pa.Table], marked: Collection[str] = ()
+) -> pa.BooleanArray:
     """Return for each delete file whether it applies to no data file.
 
     All tables have ``ENTRIES``' columns. The data files are all live ones of a table: those that
     are added later have higher sequence numbers, so no delete file of today applies to them.
+    ``marked``: the paths of data files with vectors, which replace all their position deletes.
     """
+    if marked:
+        paths = pa.array(sorted(marked), pa.string())
+        others = [part.filter(pc.invert(pc.is_in(part["path"], value_set=paths))) for part in data]
+        by_place = pc.equal(deletes["kind"], "position")
+        return pc.if_else(by_place, apply_to_none(deletes, others), apply_to_none(deletes, data))
     columns = ("kind", "target", "sequence", "spec_id", "partition_values")
     rows = list(zip(*(deletes.column(name).to_pylist() for name in columns), strict=True))
     targets = {target for _, target, *_ in rows if target is not None}
@@ -775,6 +833,55 @@ def _oldest_by_partition(data: Sequence[pa.Table]) -> dict[object, int]:
             key = _partition(spec_id, values)
             found[key] = min(sequence, found.get(key, sequence))
     return found
+
+
+def vector_manifests(
+    files: Iterable[AddedFile],
+    specs: Mapping[str, int],
+    definition: IcebergDefinition,
+    snapshot_id: int,
+    name: str,
+) -> list[Made]:
+    """Return manifests of the vectors of added files, one for each partition spec.
+
+    ``specs``: the specs of the entries of files that stay, by path. ``name`` is the prefix of the
+    manifests' names.
+    """
+    by_spec: dict[int, list[ManifestEntry]] = defaultdict(list)
+    for file in files:
+        if not file.deletes:
+            continue
+        if not definition.has_row_ids or [one.kind for one in file.deletes] != ["vector"]:
+            raise InvalidOperation(
+                f"file {file.path} of table {definition.table} can't be added with its deletes: "
+                "LakeVilla writes vectors of version 3 alone; rewrite the file first",
+                table=definition.table,
+            )
+        spec_id = specs.get(file.path)
+        if spec_id is None:
+            spec_id = definition.spec_of(file).spec_id
+        by_spec[spec_id].append(vector_entry(file, spec_id, snapshot_id, definition))
+    made = []
+    for count, (spec_id, entries) in enumerate(by_spec.items()):
+        path = f"metadata/{name}{count}.avro"
+        whole = encode_manifest(path, entries, spec_id, snapshot_id, definition, deletes=True)
+        made.append((whole, entries))
+    return made
+
+
+def files_with_vectors(deletes: Iterable[pa.Table]) -> set[str]:
+    """Return the paths of the data files of which some delete files (``ENTRIES``) are vectors."""
+    return {
+        path
+        for part in deletes
+        for path in part.filter(pc.equal(part["kind"], "vector"))["target"].to_pylist()
+    }
+
+
+def are_vectors_of(deletes: pa.Table, paths: Collection[str]) -> pa.ChunkedArray:
+    """Return for each delete file (``ENTRIES``) whether it is a vector of one of the data files."""
+    named = pc.is_in(deletes["target"], value_set=pa.array(sorted(paths), pa.string()))
+    return pc.and_(pc.equal(deletes["kind"], "vector"), named)
 
 
 def _partition(spec_id: int, values: Any) -> object:

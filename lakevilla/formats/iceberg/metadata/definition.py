@@ -34,7 +34,13 @@ from lakevilla.formats.iceberg.metadata.schema import (
     text_of_default,
     without_defaults,
 )
-from lakevilla.formats.layout import Layout, PartitionField, SortField, contract_digest
+from lakevilla.formats.layout import (
+    STATEMENTS,
+    Layout,
+    PartitionField,
+    SortField,
+    contract_digest,
+)
 from lakevilla.store.location import Location, is_plain, parse_location, real_place
 
 # -------------------- definition
@@ -309,6 +315,7 @@ class IcebergDefinition:
             statistics_columns=self._statistics_columns(),
             constraints=(),
             properties=self.properties,
+            marks_deletes=self._marks_deletes(),
             compression=self._compression(),
             target_file_size_bytes=self._target_size(),
             known_as=arrow_schema(self.fields, self.table, named=lambda f: str(f["id"])),
@@ -325,6 +332,17 @@ class IcebergDefinition:
             ),
             lineage=_LINEAGE if self.has_row_ids else (),
         )
+
+    def _marks_deletes(self) -> frozenset[str]:
+        """Return the statements that mark deleted rows, as the table's properties say to all
+        clients.
+
+        Version 2 has position delete files for that, which LakeVilla does not write.
+        """
+        if not self.has_row_ids:
+            return frozenset()
+        modes = {one: self.properties.get(f"write.{one}.mode", "") for one in STATEMENTS}
+        return frozenset(one for one, mode in modes.items() if mode.lower() == "merge-on-read")
 
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` unless LakeVilla may write the table."""
