@@ -20,9 +20,9 @@ from tests.support.stores import unpublished
 def bank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
     properties = {}
     if request.param == "marked":
-        properties["enableDeletionVectors"] = "true"
+        properties["delta.enableDeletionVectors"] = "true"
         monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
-    one = Bank(make_place("local", request), **properties)
+    one = Bank(make_place("local", request), properties)
     yield one
     one.lake.close()
 

@@ -583,8 +583,8 @@ def test_the_feed_shows_the_rows_alone(lake: lv.Lake) -> None:
     (version,) = lake.changes(since, tables=["t"])
     found = version.tables["t"].to_pylist()
     assert sorted((row["k"], row["v"], row["_change_type"]) for row in found) == [
-        (1, "new", "insert"),
-        (1, "old", "delete"),
+        (1, "new", "update_postimage"),
+        (1, "old", "update_preimage"),
         (2, "old", "delete"),
     ]
 

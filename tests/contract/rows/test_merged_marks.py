@@ -19,7 +19,7 @@ from tests.support.row_ids import Bank, kept
 def bank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
     """Yield a bank with two files of four rows, of which rows are marked as deleted."""
     monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
-    one = Bank(make_place("local", request), enableDeletionVectors="true")
+    one = Bank(make_place("local", request), {"delta.enableDeletionVectors": "true"})
     yield one
     one.lake.close()
 
