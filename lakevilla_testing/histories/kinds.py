@@ -63,6 +63,18 @@ def transfer(hand: Hand, client: Client) -> Program[None]:
     yield from hand.update(target, "balance", f"balance + {amount}", f"id = {second}")
 
 
+def share(hand: Hand, client: Client) -> Program[None]:
+    """Move money within a table by two statements, of which both change rows of its first file."""
+    amount = client.random.randint(1, 9)
+    (table,) = _tables(hand, client, 1)
+    if _single(hand):
+        yield from transfer(hand, client)
+        return
+    yield from hand.update(table, "balance", f"balance - {amount}", "id = 2")
+    change = f"balance + CASE WHEN id = 3 THEN {amount} ELSE 0 END"
+    yield from hand.update(table, "balance", change, "id = 0 OR id = 3")
+
+
 def lists(hand: Hand, client: Client) -> Program[None]:
     """Read and append to lists, for the checker of isolation."""
     tables = _tables(hand, client, 2)
@@ -244,6 +256,7 @@ def keyed(hand: Hand, client: Client) -> Program[None]:
 
 BODIES: dict[str, Body] = {
     "transfer": transfer,
+    "share": share,
     "lists": lists,
     "contended": contended,
     "add": add,

@@ -322,10 +322,10 @@ def draw_marked(seed: int, formats: LakeFormat) -> Plan:
     """Return the plan of a seed with tables whose deleted rows are marked in the log."""
     source = random.Random(f"{seed}/marked")
     plan = draw_formats(seed, formats)
-    foreign = (
-        (*plan.foreign, "mark", "mark") if plan.foreign and formats != "iceberg" else plan.foreign
-    )
-    kinds = (*plan.kinds, "transfer", "take", "merge", "optimize")
+    foreign = plan.foreign
+    if foreign and formats != "iceberg":
+        foreign = (*foreign, "mark", "mark")
+    kinds = (*plan.kinds, "transfer", "share", "share", "take", "merge", "optimize")
     plan = replace(plan, marks=True, foreign=foreign, kinds=kinds, version=3)
     if formats == "iceberg" and source.random() < 0.5:
         plan = replace(plan, foreign=(*plan.foreign, "append", "touch", "touch", "upgrade"))

@@ -148,6 +148,17 @@ for _name in ("vectors_overlap", "union_forgets", "file_of_marks_is_deleted"):
     )
 
 
+@planted(for_histories=False)
+def own_vectors_are_stored() -> Iterator[None]:
+    """A redo looks for a vector of its own transaction in the store, and it is in memory."""
+
+    def in_store(txn: Any, layout: Any, file: Any) -> Any:
+        return (yield from deletes.rows_marked(layout, file))
+
+    with instead(replay._rows_marked, in_store):
+        yield
+
+
 @planted(**_ICEBERG, kinds=("transfer", "lists"))
 def old_vector_stays() -> Iterator[None]:
     """The vector that a new one replaces stays in its manifest: the file has two."""

@@ -301,6 +301,16 @@ def test_several_statements_on_one_file_commute_with_those_of_another(place: Pla
     assert sorted(vectors(place).values()) == [2, 4]
 
 
+def test_the_fault_of_an_own_vector_that_is_looked_for_in_the_store_is_found(
+    place: Place,
+) -> None:
+    with (
+        PLANTED["own_vectors_are_stored"].plant(),
+        pytest.raises(lv.CorruptObject, match="missing"),
+    ):
+        test_several_statements_on_one_file_commute_with_those_of_another(place)
+
+
 def test_a_transaction_in_a_queue_marks_rows_again_each_time(place: Place) -> None:
     """It moves to newer states while it waits, before any of its vectors is stored."""
     with place.connect() as one, place.connect() as other:
