@@ -468,3 +468,23 @@ def test_the_fault_of_matched_rows_that_count_as_acted_on_is_found(local_place: 
         test_a_merge_that_only_inserts_sees_that_another_deletes_a_row_that_it_has_matched(
             local_place
         )
+
+
+def test_a_merge_finds_no_row_that_was_marked_before(lake: lv.Lake) -> None:
+    lake.run(lambda txn: txn.delete("t", where="k < 20"))
+    result = lake.run(upserts((3, "new"), (50, "new")))
+    assert (result.rows_updated, result.rows_inserted) == (1, 1)
+    found = kept(lake)
+    assert (found[3], found[50], len(found)) == ("new", "new", 81)
+
+
+def test_clauses_of_a_merge_that_set_some_columns_leave_the_others(lake: lv.Lake) -> None:
+    given = rows((1, "a"), (2, "b"), (3, "c"), (4, "d"))
+    with lake.transaction() as txn:
+        merge = txn.merge("t", given, on="target.k = source.k")
+        merge.when_matched_delete("source.v = 'a'").when_matched_update(
+            {"k": "target.k + 1000"}, "source.v = 'b'"
+        ).when_matched_update({"v": "source.v"}).execute()
+    found = kept(lake)
+    assert 1 not in found
+    assert {k: found.get(k) for k in (2, 1002, 3, 4)} == {2: None, 1002: "old", 3: "c", 4: "d"}

@@ -7,12 +7,15 @@ with the rows themselves, and DuckDB spills them to disk.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial as partial_of
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite
+from lakevilla.engines.deletes import Deleted
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
@@ -27,7 +30,7 @@ from lakevilla.engines.duckdb.writing.rewrite import (
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import ChangeFile
-from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.store.effects import Program
 
 # The number of a source row, and the clause that acts on a row.
@@ -84,6 +87,23 @@ def numbered(source: pa.RecordBatchReader, start: int = 0) -> pa.RecordBatchRead
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+def _is_plain(spec: MergeSpec) -> bool:
+    """Return whether a merge compares columns alone, which raises no error for any row."""
+    terms = [spec.on]
+    while terms:
+        term = terms.pop()
+        if not isinstance(term, Call) or term.name not in ("and", "=", "<=>"):
+            return False
+        if term.name == "and":
+            terms += term.args
+        elif not all(isinstance(arg, Column) for arg in term.args):
+            return False
+    return all(
+        one.predicate is None and one.kind.startswith(("matched", "not_matched_insert"))
+        for one in spec.clauses
+    )
+
+
 class _Merge:
     def __init__(self, rewriter: Rewriter, spec: MergeSpec, source: pa.Schema) -> None:
         self._rewriter, self._spec = rewriter, spec
@@ -103,7 +123,13 @@ class _Merge:
 
     def pair(self) -> None:
         """Create tables ``pairs`` (target row, source row, clause or NULL) and ``actions``."""
-        target = self._files.bind(self._cursor)
+        sweeps = bool(self._clauses("not_matched_by_source_"))
+        files, deleted = self._files, self._files.deleted
+        late = deleted.positions if not deleted.equality and _is_plain(self._spec) else None
+        if late is not None:
+            # Few rows have a match: to look for deleted ones among these takes less time.
+            files = replace(files, deleted=Deleted(few=deleted.few))
+        target = files.bind(self._cursor)
         pair = [f"({target}) AS t", "source AS s"]
         if self._source_is_larger():
             pair.reverse()
@@ -112,11 +138,16 @@ class _Merge:
             f"s.{_SOURCE} AS source, {self._choice('matched_')} AS clause "
             f"FROM {pair[0]} JOIN {pair[1]} ON {self._sql(self._spec.on)}"
         )
+        if late is not None:
+            self._cursor.register("__lakevilla_late", late)
+            self._cursor.execute(
+                "DELETE FROM pairs WHERE (file, row) IN (SELECT (file, row) FROM __lakevilla_late)"
+            )
         self._cursor.execute(
             "CREATE TEMP TABLE actions AS "
             "SELECT file, row, source, clause FROM pairs WHERE clause IS NOT NULL"
         )
-        if self._clauses("not_matched_by_source_"):
+        if sweeps:
             self._cursor.execute(
                 "INSERT INTO actions SELECT * FROM ("
                 f"SELECT t.{FILE} AS file, t.{ROW} AS row, NULL AS source, "
@@ -193,7 +224,8 @@ class _Merge:
             if clause.kind in _UPDATES
         )
         written = yield from rewriter.rewrite(cursor, partial, self._rewritten, moves=moves)
-        written += yield from rewriter.moved(cursor, marked, self._rewritten)
+        only_hits = partial_of(self._rewritten, only_hits=True)
+        written += yield from rewriter.moved(cursor, marked, only_hits)
         return Rewrite(
             written=written,
             removed=rewriter.removed(hit.chosen),
@@ -236,10 +268,11 @@ class _Merge:
             parts.append(f"SELECT {names}, 'insert' AS _change_type FROM ({self._inserted()})")
         return (yield from self._rewriter.record(self._cursor, " UNION ALL ".join(parts)))
 
-    def _rewritten(self, files: Files) -> str:
+    def _rewritten(self, files: Files, *, only_hits: bool = False) -> str:
         changed = f"{_CLAUSE} IS NOT NULL"
+        columns = self._updated_columns(only_hits=only_hits)
         return self._rewriter.guarded(
-            f"SELECT {self._updated_columns()}{updated_lineage(self._layout, changed)}, "
+            f"SELECT {columns}{updated_lineage(self._layout, changed)}, "
             f"{changed} AS {HIT} {self._acted(files)} "
             f"WHERE {_CLAUSE} IS NULL OR {_CLAUSE} NOT IN {self._numbers(_DELETES)}"
         )
@@ -260,9 +293,15 @@ class _Merge:
             f"ON s.{FILE} = t.{FILE} AND s.{ROW} = t.{ROW})"
         )
 
-    def _updated_columns(self) -> str:
+    def _updated_columns(self, *, only_hits: bool = False) -> str:
+        """Return the new values; where a clause acts on each row, only those that stay are read."""
+        updates = [one for one in self._spec.clauses if one.kind in _UPDATES]
+
+        def is_new(name: str) -> bool:
+            return only_hits and all(name in one.assignments for one in updates)
+
         return ", ".join(
-            self._cases(name, _UPDATES, otherwise=self._old[name])
+            self._cases(name, _UPDATES, otherwise="NULL" if is_new(name) else self._old[name])
             for name in self._layout.schema.names
         )
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.engines.base import FileNamer, Rewrite, TableInput, Written
-from lakevilla.engines.deletes import can_be_marked, mark
+from lakevilla.engines.deletes import Deleted, can_be_marked, mark
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
@@ -297,7 +297,9 @@ class Rewriter:
             return ()
         places = range(len(self.files.paths))
         rows = tuple(tuple(map(int, marked.get(place, ()))) for place in places)
-        sql = rows_of(replace(self.files.only(sorted(marked)), rows=rows))
+        # Rows that are marked now were not deleted before.
+        some = replace(self.files.only(sorted(marked)), rows=rows, deleted=Deleted())
+        sql = rows_of(some)
         names = name_list(self.writer.schema.names)
         batches = self.writer.stream(cursor, f"SELECT {names} FROM ({sql}) WHERE {HIT}")
         return self.again(marked) + (yield from self.writer.rows(batches))
