@@ -155,7 +155,7 @@ def own_vectors_are_stored() -> Iterator[None]:
     def in_store(txn: Any, layout: Any, file: Any) -> Any:
         return (yield from deletes.rows_marked(layout, file))
 
-    with instead(replay._rows_marked, in_store):
+    with instead(files.marked_rows, in_store):
         yield
 
 
