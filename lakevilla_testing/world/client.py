@@ -20,6 +20,7 @@ EPOCH = 1_750_000_000.0
 class Environment(Protocol):
     """The part of the simulation that a client sees."""
 
+    seed: int
     now: float
     store: SimulatedStore
     settings: Settings

@@ -79,14 +79,15 @@ class RowEngine:
     ----------
     clock : Clock
         Dates the files.
+    reads_by_parts : bool
+        Whether clients fetch small files for it, and hold those of their own transactions; else it
+        requests each file when it reads it.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, reads_by_parts: bool = True) -> None:
         self._clock = clock
+        self.reads_by_parts = reads_by_parts
         self._held: dict[str, bytes] = {}
-
-    #: Clients fetch small files whole, and the engine requests those that they do not hold.
-    reads_by_parts = True
 
     @contextmanager
     def holding(self, bodies: Mapping[str, bytes]) -> Iterator[None]:

@@ -58,7 +58,7 @@ FIRST_SEEDS = {
     "pending_not_laid_over": range(8, 68),
     "reads_not_validated": range(2, 62),
     "redo_keeps_stale_files": range(60),
-    "redone_past_the_reads": range(125, 185),
+    "redone_past_the_reads": range(28, 88),
 }
 
 

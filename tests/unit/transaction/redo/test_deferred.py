@@ -163,9 +163,7 @@ def test_an_engine_without_memory_of_its_caller_gets_the_files_made_before_store
 ) -> None:
     by_hand.did(txn, delete("t"), Change(), deferred=True)
     txn.work.bodies["t/made-before"] = b"rows"
-    engine = RowEngine(txn.context.clock)
-    engine.reads_by_parts = False
-    txn.context.engine = engine
+    txn.context.engine = RowEngine(txn.context.clock, reads_by_parts=False)
     asked = first_asked(perform_deferred(txn, ["t"]))
     assert isinstance(asked, Put)
     assert asked.key == "t/made-before"
