@@ -320,13 +320,14 @@ def decode_z85(text: str, name: str = "a deletion vector") -> bytes:
     numbers = (digits * _POWERS).sum(axis=1)
     if (digits > 84).any() or (numbers >> np.uint64(32)).any():
         raise _corrupt(name, None, "its text is no z85")
-    return numbers.astype(">u4").tobytes()
+    return bytes(numbers.astype(">u4"))
 
 
 def _z85_of(data: bytes) -> str:
     """Encode bytes, of which there is a multiple of four."""
     numbers = np.frombuffer(data, ">u4").astype(np.uint64)
-    return _LETTERS[(numbers[:, None] // _POWERS) % np.uint64(85)].tobytes().decode("ascii")
+    letters = _LETTERS[(numbers[:, None] // _POWERS) % np.uint64(85)]
+    return bytes(letters).decode("ascii")
 
 
 def _corrupt(name: str, key: str | None, why: str) -> CorruptObject:
