@@ -9,7 +9,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.transaction.state import files
-from tests.support.inside import inside
+from tests.support.inside import executor, inside
 from tests.support.places import Place, make_place
 from tests.support.stores import listed, unpublished
 from tests.support.traces import cost
@@ -63,6 +63,7 @@ def test_a_file_that_the_transaction_replaces_is_never_stored(lake: lv.Lake) -> 
             assert txn.sql(f"SELECT max(v) AS m FROM t WHERE k <= {k}")["m"].to_pylist() == [k + 1]
     assert len(data_files_of(lake) - before) == 1 or not in_memory(lake)
     assert values(lake) == {k: k + 1 for k in range(6)}
+    assert not executor(txn).state.work.bodies, "an ended transaction holds no files"
 
 
 def test_many_updates_cost_the_requests_of_one(lake: lv.Lake) -> None:
