@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from lakevilla.errors import (
-    ForeignConflict,
-    LakeVillaError,
-)
+from lakevilla.errors import CorruptObject, ForeignConflict, LakeVillaError
+from lakevilla.global_log.commits import CommitObject, commit_key
 from lakevilla.global_log.head import CommitSummary, Head, Touch
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Event
@@ -14,7 +12,8 @@ from lakevilla.lake.tables.claims import note_names
 from lakevilla.lake.tables.renaming import renames_of
 from lakevilla.phases import during
 from lakevilla.results import CommitResult
-from lakevilla.store.effects import Program, delete, parallel
+from lakevilla.store.base import Missing
+from lakevilla.store.effects import Program, delete, get, parallel
 from lakevilla.transaction.commit.together.group import commits_of
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
@@ -103,6 +102,18 @@ def publish_or_tell(
     return published
 
 
+def _kept_commit(txn: TransactionState, summary: CommitSummary) -> Program[CommitObject | None]:
+    """Return a commit's object; None if gc has deleted it, as the commit was published long ago."""
+    context = txn.context
+    try:
+        return (yield from context.commit_object(summary.txn, summary.hash))
+    except CorruptObject:
+        found = yield from get(commit_key(summary.txn, summary.hash, context.epoch))
+        if not isinstance(found, Missing):
+            raise
+    return None
+
+
 def _report_foreign(
     txn: TransactionState, head: Head, own: CommitSummary, result: CommitResult
 ) -> Program[None]:
@@ -113,16 +124,23 @@ def _report_foreign(
     for summary in commits or ():
         if summary.kind != "reconcile" or counting.isdisjoint(summary.replaces):
             continue
-        commit = yield from txn.context.commit_object(summary.txn, summary.hash)
-        reason = next((why for voided, why in commit.voided if voided in ids), None)
-        is_touched = not ids.isdisjoint(commit.touched_reads)
+        commit = yield from _kept_commit(txn, summary)
+        reason, is_touched = None, False
+        if commit is not None:
+            reason = next((why for voided, why in commit.voided if voided in ids), None)
+            is_touched = not ids.isdisjoint(commit.touched_reads)
         counting.add(summary.sequence)
         ids.add(summary.txn)
-        rank = 0 if commit.quiet else 1 + is_touched if reason is None else 3
+        is_quiet = commit is not None and commit.quiet
+        rank = 0 if is_quiet else 1 + (is_touched or commit is None) if reason is None else 3
         if rank <= worst:
             continue
         worst, table = rank, next(iter(summary.tables))
-        if reason is not None:
+        if commit is None:
+            effect = (
+                "its operations were replayed long ago, and what came of it is not kept any more"
+            )
+        elif reason is not None:
             effect = (
                 f"its changes to the table could not be replayed and are cancelled there: {reason}"
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -106,5 +108,34 @@ def test_a_foreign_update_after_a_quiet_reconcile_is_still_reported(local_place:
         ):
             txn.commit()
         assert raised.value.result is not None
+    rows = local_place.seen("bank")
+    assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 7)]
+
+
+def test_a_late_report_of_a_replay_whose_object_gc_has_deleted_says_so(local_place: Place) -> None:
+    """A process slept in the middle of its publishing, for longer than gc keeps commit objects."""
+    local_place.write("bank", accounts(3))
+    commits = Path(local_place.root) / "_lakevilla" / "commits"
+    with local_place.connect() as lake, local_place.connect() as other:
+        lake.register("bank")
+
+        def meanwhile() -> None:
+            local_place.delta("bank").delete("id = 2")
+            known = set(commits.glob("*.json"))
+            assert other.recover().ok
+            (replayed,) = set(commits.glob("*.json")) - known
+            replayed.unlink()
+
+        txn = lake.transaction().__enter__()
+        txn.update("bank", {"balance": "7"}, where="id = 1")
+        with (
+            interrupted(lake, is_entry("bank"), meanwhile),
+            pytest.raises(
+                lv.ForeignConflict, match="what came of it is not kept any more"
+            ) as caught,
+        ):
+            txn.commit()
+        assert caught.value.result.id == txn.id
+        assert caught.value.table == "bank"
     rows = local_place.seen("bank")
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 7)]
