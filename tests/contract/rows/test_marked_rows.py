@@ -488,3 +488,38 @@ def test_clauses_of_a_merge_that_set_some_columns_leave_the_others(lake: lv.Lake
     found = kept(lake)
     assert 1 not in found
     assert {k: found.get(k) for k in (2, 1002, 3, 4)} == {2: None, 1002: "old", 3: "c", 4: "d"}
+
+
+KEYS: dict[str, pa.Array] = {
+    "int": pa.array([1, 2, 3], pa.int32()),
+    "text": pa.array(["it's", "é", ""]),
+    "date": pa.array([1, 2, 3], pa.date32()),
+    "time": pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+    "decimal": pa.array([1, 2, 3]).cast(pa.decimal128(22, 2)),
+    "float": pa.array([0.5, -0.0, 1e300]),
+    "bytes": pa.array([b"a", b"\0", b""]),
+}
+
+
+@pytest.mark.cases(3)
+@pytest.mark.parametrize("kind", KEYS)
+def test_upserts_by_keys_of_any_type_meet_where_they_have_a_key_in_common(
+    local_place: Place, kind: str
+) -> None:
+    keys = KEYS[kind]
+
+    def given(places: list[int], value: str) -> pa.Table:
+        return pa.table({"k": keys.take(pa.array(places)), "v": [value] * len(places)})
+
+    events: list[lv.Event] = []
+    with local_place.connect(on_event=events.append) as one, local_place.connect() as other:
+        one.create_table("t", given([0, 1, 2], "old"), properties=ALLOWED)
+        for common in (False, True):
+            events.clear()
+            with one.transaction() as txn:
+                txn.upsert("t", given([0], "first"), "k")
+                second = given([0, 1] if common else [1], "second")
+                other.run(lambda txn, second=second: txn.upsert("t", second, "k"))
+            found = dict(zip(*one.read("t").to_pydict().values(), strict=True))
+            assert [found[key] for key in keys.to_pylist()] == ["first", "second", "old"]
+            assert common <= ("redo" in {event.kind for event in events})
