@@ -64,7 +64,7 @@ def proposed_and_reported_as_undone() -> Iterator[None]:
         yield
 
 
-@planted(first_seed=7, kinds=("add", "lists"), crowded=True, commits_again=True, transactions=5)
+@planted(first_seed=20, kinds=("add", "lists"), crowded=True, commits_again=True, transactions=5)
 def interrupted_and_deleted() -> Iterator[None]:
     """A client that is interrupted while another may include its commit deletes its files."""
     original: Any = vars(Ending)["may_delete_its_files"]
@@ -191,7 +191,7 @@ def cleared_since_a_later_state() -> Iterator[None]:
 
 
 @planted(
-    first_seed=77, kinds=("lists", "merge"), crowded=True, short=True, transactions=5, clients=5
+    first_seed=98, kinds=("lists", "merge"), crowded=True, short=True, transactions=5, clients=5
 )
 def cleared_though_the_list_is_cut_off() -> Iterator[None]:
     """Commits that have moved to a page count as absent."""

@@ -604,7 +604,7 @@ def page_told_without_what_followed() -> Iterator[None]:
         yield
 
 
-@planted(29, kinds=("lists", "transfer"), short=True, whole=True)
+@planted(42, kinds=("lists", "transfer"), short=True, whole=True)
 def past_without_pending_of_its_head() -> Iterator[None]:
     """What was pending in the HEAD of a page is taken for published."""
     original = past._decided

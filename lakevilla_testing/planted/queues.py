@@ -281,7 +281,7 @@ def rerun_counts_as_ended() -> Iterator[None]:
         yield
 
 
-@planted(568, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
+@planted(738, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
 def rerun_while_it_can_be_resumed() -> Iterator[None]:
     """The saved sublog stays: a resumer may commit it concurrently with the next attempt."""
 

@@ -23,7 +23,7 @@ from lakevilla.transaction.commit import upload as commit_object
 from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 
-@planted(first_seed=1, kinds=("reshape", "lists"), reshaped=True)
+@planted(first_seed=13, kinds=("reshape", "lists"), reshaped=True)
 def located_by_name() -> Iterator[None]:
     """A predicate's names are looked up in whatever schema it is checked against."""
 

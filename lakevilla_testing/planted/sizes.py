@@ -14,7 +14,7 @@ from lakevilla_testing.planted.bugs import attribute, instead, nothing, planted
 _OTHERS: dict[str, Any] = {"foreign": ("rewrite", "append"), "kinds": ("transfer", "add", "lists")}
 
 
-@planted(first_seed=1, **_OTHERS)
+@planted(first_seed=56, **_OTHERS)
 def sizes_forget_what_others_did() -> Iterator[None]:
     """A size counts what the lake's own commits have added, and ignores foreign commits."""
     with (
@@ -24,7 +24,7 @@ def sizes_forget_what_others_did() -> Iterator[None]:
         yield
 
 
-@planted(first_seed=5, **_OTHERS)
+@planted(first_seed=21, **_OTHERS)
 def own_entries_counted_again() -> Iterator[None]:
     """A reconcile adds all that the log has, including what was counted at the decision."""
     original = reconcile._by_others
