@@ -119,12 +119,18 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
         if done.deferred and not reshaped.isdisjoint((done.table, *tables_read(done.operation))):
             done.fitted = True
     name = file_namer(context, txn.id, txn.through_head)
+    performed = False
 
     def step(index: int, done: Done) -> Program[None]:
+        nonlocal performed
         done.operation = before = renumber(done.operation, moved)
         if index >= first and not keeps_its_side(done):
-            if index in examination.remarked and (yield from remarked(txn, done, name)):
+            # An operation that is performed again makes other files. A later one may have replaced
+            # the former files, so its change does not hold any more.
+            can_mark = index in examination.remarked and not performed
+            if can_mark and (yield from remarked(txn, done, name)):
                 return
+            performed = True
             yield from redo(txn, done, name)
             moved.setdefault(done.table, {}).update(moves(before, done.operation))
         if (index >= first or done.deferred) and isinstance(done.operation, Append | Overwrite):

@@ -138,6 +138,25 @@ def test_statements_that_delete_other_rows_of_a_file_commute(local_place: Place)
     assert "redo" not in {event.kind for event in events}
 
 
+def test_a_statement_that_replaces_a_file_of_an_operation_that_is_performed_again(
+    local_place: Place,
+) -> None:
+    """The second update is performed again, so the third can't keep what it made of its file."""
+    with local_place.connect() as one, local_place.connect() as other:
+        create(one, "t")
+        for start in (100, 200):
+            one.run(lambda txn, k=start: txn.append("t", rows((k, "old"), (k + 1, "old"))))
+        with one.transaction() as first:
+            for where in ("k = 1", "k = 100", "k IN (100, 200)"):
+                first.update("t", {"v": "v || '+'"}, where=where)
+            with other.transaction() as second:
+                second.update("t", {"v": "'other'"}, where="k IN (2, 201)")
+        found = one.read("t").to_pylist()
+    changed = sorted((row["k"], row["v"]) for row in found if row["v"] != "old")
+    assert changed == [(1, "old+"), (2, "other"), (100, "old++"), (200, "old+"), (201, "other")]
+    assert len(found) == 104
+
+
 def raced(place: Place, first: Change, second: Change) -> tuple[dict[int, str], set[str]]:
     """Let a statement commit while another one that was performed before it is open.
 
