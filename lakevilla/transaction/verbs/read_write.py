@@ -88,7 +88,6 @@ from lakevilla.transaction.state.files import (
     note_stored,
     store_files,
 )
-from lakevilla.transaction.state.late_reads import MOST_HELD_BYTES
 from lakevilla.transaction.state.parts import Done, laid_over
 from lakevilla.transaction.state.transaction import TransactionState, beneath_of
 from lakevilla.transaction.validation.checks import refuse_direct, refuse_unfit
@@ -183,7 +182,8 @@ def scan(
         predicate = None if where is None else bind(where, table.layout.schema)
         # Rows that are read from the transaction's memory are all read now: the files may be
         # dropped before a caller has read a stream to its end.
-        if (pc.sum(table.files["size"]).as_py() or 0) > MOST_HELD_BYTES:
+        limit = txn.context.settings.in_memory_file_limit_bytes
+        if (pc.sum(table.files["size"]).as_py() or 0) > limit:
             yield from store_files(txn, location)
         held = yield from held_files(txn, location)
         with held, during("data", location):
