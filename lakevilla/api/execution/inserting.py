@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.sources import source_rows
 from lakevilla.api.frame import Frame
 from lakevilla.arrow.input import refuse_unknown
 from lakevilla.errors import AlreadyCommitted, InvalidOperation
@@ -42,7 +43,8 @@ def constants_in_a_view(
     """Return a long INSERT of constants with its rows as a view; any other text as it is.
 
     The engine reads the values, whose types it knows; the text that is parsed is short. If it
-    refuses them, the text stays whole, so that the error is that of the statement.
+    refuses them, or they can't be a view's, the text stays whole, so that the error is that of the
+    statement.
     """
     if dialect != "duckdb" or PARAMETERS in views:
         return text, views
@@ -52,6 +54,7 @@ def constants_in_a_view(
     statement, values = found
     try:
         rows = client.run(client.context.engine.query(values, {}, {}, {}))
+        rows = source_rows(rows, PARAMETERS)
     except InvalidOperation:
         return text, views
     return statement, {**views, PARAMETERS: rows}

@@ -112,3 +112,16 @@ def test_a_redo_inserts_the_same_rows(lake: lv.Lake) -> None:
         txn.sql(statement("long"))
         lake.run(lambda other: other.sql("INSERT INTO long (k) VALUES (-1)"))
     assert sorted(lake.read("long")["k"].to_pylist()) == [-1, *range(120)]
+
+
+@pytest.mark.parametrize("value", ["DATE 'infinity'", "170141183460469231731687303715884105728"])
+def test_an_error_of_a_value_names_the_column_of_the_table_or_of_the_query(
+    lake: lv.Lake, value: str
+) -> None:
+    messages = []
+    for comment in ("", "/* word by word */"):
+        rows = ", ".join(f"({k}, {value})" for k in range(400))
+        with pytest.raises(lv.InvalidOperation) as error:
+            by_session(lake, f"INSERT INTO long (k, day) {comment} VALUES {rows}")
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
