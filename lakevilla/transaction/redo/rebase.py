@@ -102,19 +102,8 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
             working.view = new
             working.candidates.clear()
     first = len(txn.work.done) if examination.redo_from is None else examination.redo_from
-    if examination.redo_from is not None and first < len(txn.work.done):
-        table = txn.work.done[first].table
-        # Redos of an optimize need no limit: each leaves it fewer files to rewrite. Marking other
-        # rows of a file is no redo.
-        is_optimize = isinstance(txn.work.done[first].operation, Optimize)
-        txn.work.redos += not is_optimize and first not in examination.remarked
-        if txn.work.redos > context.settings.max_redos:
-            raise txn.fail(
-                conflict(txn, table, f"it was redone {txn.work.redos - 1} times already")
-            )
-        if first not in examination.remarked:
-            what = f"redoing from operation {first} on {table}"
-            context.notify(Event("redo", txn.id, what, {"table": table}))
+    if first < len(txn.work.done):
+        _count_redo(txn, first, examination)
     for done in txn.work.done:
         if done.deferred and not reshaped.isdisjoint((done.table, *tables_read(done.operation))):
             done.fitted = True
@@ -140,6 +129,22 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
     drop_vectors(txn)
     reads = [renumber_read(read, moved) for read in txn.work.reads.values()]
     txn.work.reads = {(read.table, read.where): read for read in reads}
+
+
+def _count_redo(txn: TransactionState, first: int, examination: Examination) -> None:
+    """Note a redo from the operation ``first`` on; there is a limit to their number.
+
+    Redos of an optimize need none: each leaves it fewer files to rewrite. Marking other rows of a
+    file is no redo.
+    """
+    if first in examination.remarked:
+        return
+    table, context = txn.work.done[first].table, txn.context
+    txn.work.redos += not isinstance(txn.work.done[first].operation, Optimize)
+    if txn.work.redos > context.settings.max_redos:
+        raise txn.fail(conflict(txn, table, f"it was redone {txn.work.redos - 1} times already"))
+    what = f"redoing from operation {first} on {table}"
+    context.notify(Event("redo", txn.id, what, {"table": table}))
 
 
 def _let_others_detach(txn: TransactionState, examination: Examination) -> None:
