@@ -72,13 +72,14 @@ def held_files(txn: TransactionState, location: str) -> Program[AbstractContextM
     """
     engine = txn.context.engine
     fits = txn.work.held_bytes <= MOST_HELD_BYTES and not txn.options.verify
-    if engine.reads_by_parts and fits:
-        # Vectors are read by requests, whatever the engine.
-        vectors = [key for key in _held(txn, location) if key.endswith(PUFFIN_SUFFIX)]
-        yield from store_held(txn, vectors, location)
-        return engine.holding({key: txn.work.bodies[key] for key in _held(txn, location)})
-    yield from store_files(txn, location)
-    return nullcontext()
+    if not (engine.reads_by_parts and fits):
+        yield from store_files(txn, location)
+        return nullcontext()
+    # Vectors are read by requests, whatever the engine.
+    vectors = [key for key in _held(txn, location) if key.endswith(PUFFIN_SUFFIX)]
+    yield from store_held(txn, vectors, location)
+    bodies = {key: txn.work.bodies[key] for key in _held(txn, location)}
+    return engine.holding(bodies) if bodies else nullcontext()
 
 
 def holds_files(txn: TransactionState, location: str) -> bool:
