@@ -52,7 +52,7 @@ def create(lake: lv.Lake, name: str, **options: Any) -> None:
 
 
 def kept(lake: lv.Lake, name: str = "t", **state: Any) -> dict[int, str]:
-    found = lake.snapshot(**state).read(name)
+    found = lake.snapshot(**state).read(name).sort_by("k")
     return dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
