@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-import obstore
 import pyarrow as pa
 
 import lakevilla as lv
@@ -89,7 +88,7 @@ def _timed(
 ) -> None:
     """Perform and commit a statement; note what it took if the turn ``counts``."""
     one, other, given = values
-    before, begun, busy = _stored(run, root), time.perf_counter(), time.process_time()
+    before, begun, busy = run.places.stored_bytes(root), time.perf_counter(), time.process_time()
     if statement == UPDATE:
         txn.update(name, {"b": "b + 1"}, where=f"id = {one}")
     elif statement == DELETE:
@@ -101,7 +100,7 @@ def _timed(
     measured.record(statement, measured.seconds)
     figures = {
         "processor_ms": 1000 * (time.process_time() - busy),
-        "stored_bytes": float(_stored(run, root) - before),
+        "stored_bytes": float(run.places.stored_bytes(root) - before),
     }
     if counts:
         run.add(name, {"statement": statement}, measured, figures=figures)
@@ -183,12 +182,6 @@ def _changes(run: Run) -> None:
         }
         run.add(name, params, measured, requests=run.places.count())
         run.places.discard(root)
-
-
-def _stored(run: Run, root: str) -> int:
-    """Return the bytes of all objects below a root."""
-    listed = obstore.list(run.places.objects(root))
-    return sum(int(found["size"]) for batch in listed for found in batch)
 
 
 def _rows(draw: np.random.Generator, ids: np.ndarray) -> pa.Table:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import obstore
 import pyarrow as pa
 
 import lakevilla as lv
@@ -80,23 +79,17 @@ def _update(
 ) -> None:
     """Update a row and note what it took if the turn ``counts``."""
     kind, name, width = of
-    before, begun, busy = _stored(run, root), time.perf_counter(), time.process_time()
+    before, begun, busy = run.places.stored_bytes(root), time.perf_counter(), time.process_time()
     with lake.transaction() as txn:
         txn.update(_table(kind, name, width), {"b": "b + 1"}, where=f"id = {one}")
     measured = Measured(seconds=time.perf_counter() - begun)
     measured.record("update of one row", measured.seconds)
     figures = {
         "processor_ms": 1000 * (time.process_time() - busy),
-        "stored_bytes": float(_stored(run, root) - before),
+        "stored_bytes": float(run.places.stored_bytes(root) - before),
     }
     if counts:
         run.add(name, {"format": kind, "columns": width}, measured, figures=figures)
-
-
-def _stored(run: Run, root: str) -> int:
-    """Return the bytes of all objects below a root."""
-    listed = obstore.list(run.places.objects(root))
-    return sum(int(found["size"]) for batch in listed for found in batch)
 
 
 def _rows(draw: np.random.Generator, count: int) -> pa.Table:

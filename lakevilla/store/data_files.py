@@ -19,6 +19,21 @@ from lakevilla.store.location import is_external
 from lakevilla.store.runner import Runner
 
 
+@contextmanager
+def kept_in(held: dict[str, bytes], bodies: Mapping[str, bytes]) -> Iterator[None]:
+    """Return a context in which ``held`` has these files too, by key.
+
+    What it had before stays there after the context.
+    """
+    added = bodies.keys() - held.keys()
+    held.update(bodies)
+    try:
+        yield
+    finally:
+        for key in added:
+            held.pop(key, None)
+
+
 class DataFiles:
     """The access to data files that an engine needs besides effects.
 
@@ -40,13 +55,8 @@ class DataFiles:
         the other reads it from the store. Of two blocks, one within the other, the outer one holds
         it to its end.
         """
-        added = bodies.keys() - self._held.keys()
-        self._held.update(bodies)
-        try:
+        with kept_in(self._held, bodies):
             yield
-        finally:
-            for key in added:
-                self._held.pop(key, None)
 
     @contextmanager
     def compared(self, files: Sequence[HashedFile], directory: str) -> Iterator[list[str]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -55,6 +55,7 @@ from lakevilla.sql.expressions.types import type_name
 from lakevilla.sql.expressions.values import cast_value
 from lakevilla.store.base import Found
 from lakevilla.store.content import HashedFile, compare, damaged, hash_of
+from lakevilla.store.data_files import kept_in
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla_testing.world.rows import Row, decode_by_id, decode_rows, encode_table
 
@@ -89,15 +90,8 @@ class RowEngine:
         self.reads_by_parts = reads_by_parts
         self._held: dict[str, bytes] = {}
 
-    @contextmanager
-    def holding(self, bodies: Mapping[str, bytes]) -> Iterator[None]:
-        added = bodies.keys() - self._held.keys()
-        self._held.update(bodies)
-        try:
-            yield
-        finally:
-            for key in added:
-                self._held.pop(key, None)
+    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        return kept_in(self._held, bodies)
 
     def write(
         self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer

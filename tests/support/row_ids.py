@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,12 +17,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyroaring
+import pytest
 
+from lakevilla.engines.duckdb.writing import rewrite
+from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.formats.base import Change, FormatName
 from lakevilla.formats.files import DataFile
 from tests.support import row_ids_of_iceberg
 from tests.support.delta_by_hand import Tables, commit_info
-from tests.support.places import Place
+from tests.support.places import Place, make_place
 
 SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64())])
 PROPERTIES = {"delta.enableRowTracking": "true"}
@@ -198,3 +202,14 @@ class Bank:
         span = {"minValues": {"id": min(ids)}, "maxValues": {"id": max(ids)}}
         stats = json.dumps({"numRecords": len(ids), **span, "nullCount": {"id": 0}})
         return DataFile(path.name, path.stat().st_size, 1, stats=stats)
+
+
+@contextmanager
+def bank_with(marks: str, request: pytest.FixtureRequest) -> Iterator[Bank]:
+    """Yield a bank whose files are ``rewritten``, or whose deleted rows are ``marked``."""
+    properties = {"delta.enableDeletionVectors": "true"} if marks == "marked" else {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
+        bank = Bank(make_place("local", request), properties)
+        yield bank
+        bank.lake.close()

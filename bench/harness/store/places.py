@@ -73,6 +73,11 @@ class Places:
             client_options={"allow_http": True},
         )
 
+    def stored_bytes(self, root: str) -> int:
+        """The bytes of all objects below a root."""
+        listed = obstore.list(self.objects(root))
+        return sum(int(found["size"]) for batch in listed for found in batch)
+
     def discard(self, root: str) -> None:
         """Delete what is in a root that was made here: a server keeps it in its memory."""
         if self.proxy is None:

@@ -8,23 +8,15 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla.engines.duckdb.writing import rewrite
-from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.lake.operations import changes
-from tests.support.places import make_place
-from tests.support.row_ids import Bank, actions, rows
+from tests.support.row_ids import Bank, actions, bank_with, rows
 from tests.support.stores import unpublished
 
 
 @pytest.fixture(params=["rewritten", "marked"])
-def bank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
-    properties = {}
-    if request.param == "marked":
-        properties["delta.enableDeletionVectors"] = "true"
-        monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
-    one = Bank(make_place("local", request), properties)
-    yield one
-    one.lake.close()
+def bank(request: pytest.FixtureRequest) -> Iterator[Bank]:
+    with bank_with(request.param, request) as one:
+        yield one
 
 
 def is_marked(bank: Bank) -> bool:

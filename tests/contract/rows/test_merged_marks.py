@@ -7,21 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 import lakevilla as lv
-from lakevilla.engines.duckdb.writing import rewrite
-from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.lake.operations import by_rows
 from lakevilla_testing.planted.every import PLANTED
-from tests.support.places import make_place
-from tests.support.row_ids import Bank, kept
+from tests.support.row_ids import Bank, bank_with, kept
 
 
 @pytest.fixture
-def bank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
+def bank(request: pytest.FixtureRequest) -> Iterator[Bank]:
     """Yield a bank with two files of four rows, of which rows are marked as deleted."""
-    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
-    one = Bank(make_place("local", request), {"delta.enableDeletionVectors": "true"})
-    yield one
-    one.lake.close()
+    with bank_with("marked", request) as one:
+        yield one
 
 
 def balances(lake: lv.Lake) -> dict[int, int]:

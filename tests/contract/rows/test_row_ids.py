@@ -10,8 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakevilla as lv
-from lakevilla.engines.duckdb.writing import rewrite
-from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.foreign_changes import delete_by_vector
 from tests.support.places import make_place
@@ -20,6 +18,7 @@ from tests.support.row_ids import (
     SCHEMA,
     Bank,
     actions,
+    bank_with,
     changed,
     kept,
     lineage_of,
@@ -31,15 +30,10 @@ from tests.support.stores import unpublished
 
 
 @pytest.fixture(params=["rewritten", "marked"])
-def bank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bank]:
+def bank(request: pytest.FixtureRequest) -> Iterator[Bank]:
     """Yield a bank whose files are rewritten, or whose deleted rows are marked (note 65)."""
-    properties = {}
-    if request.param == "marked":
-        properties["delta.enableDeletionVectors"] = "true"
-        monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
-    one = Bank(make_place("local", request), properties)
-    yield one
-    one.lake.close()
+    with bank_with(request.param, request) as one:
+        yield one
 
 
 def test_a_row_keeps_its_id_and_only_an_update_raises_the_version_of_its_last_change(
