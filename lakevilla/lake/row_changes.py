@@ -25,6 +25,7 @@ from lakevilla.formats.files import (
     data_files,
     file_key,
     file_refs,
+    files_from_structs,
     removal,
     restored,
 )
@@ -239,6 +240,36 @@ def marks_of(
         return None
     old, new = yield from parallel([read(layout, before), read(layout, after)])
     return Marks(np.setdiff1d(new, old), np.setdiff1d(old, new))
+
+
+def few_marks(
+    layout: Layout, removed: Iterable[DataFile], added: Iterable[DataFile]
+) -> Program[dict[str, Marks]]:
+    """Return, by path, how the deleted rows change of the files that are on both sides.
+
+    Files with many such rows are left out: all their rows are read.
+    """
+    after = {file.path: file for file in added}
+    found: dict[str, Marks] = {}
+    for file in removed:
+        if file.path in after:
+            marks = yield from marks_of(layout, file, after[file.path])
+            if marks is not None and len(marks.gone) + len(marks.back) <= _MOST_ROWS:
+                found[file.path] = marks
+    return found
+
+
+def inputs_at(
+    layout: Layout, files: Sequence[DataFile], places: Mapping[str, RowIndices]
+) -> list[TableInput]:
+    """Return the inputs that have the rows of files; of a file with ``places``, those at these."""
+    whole = [file for file in files if file.path not in places]
+    some = [file for file in files if len(places.get(file.path, ()))]
+    rows = tuple(tuple(places[file.path].tolist()) for file in some)
+    return [
+        *([TableInput(layout, files_from_structs(whole))] if whole else []),
+        *([TableInput(layout, files_from_structs(some), rows=rows)] if some else []),
+    ]
 
 
 def _without(refs: Iterable[FileRef], gone: Gone) -> list[FileRef]:

@@ -17,7 +17,7 @@ from lakevilla.engines.base import FileNamer, MergeClause, Rewrite, TableInput
 from lakevilla.engines.staged import MeetingEngine
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import RowIndices
-from lakevilla.formats.files import DataFile, file_key, files_from_structs
+from lakevilla.formats.files import DataFile, file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.applicability import lost_for_good
 from lakevilla.lake.context import Context
@@ -47,13 +47,10 @@ from lakevilla.lake.operations.comparing.merging import (
     text_of,
 )
 from lakevilla.lake.operations.comparing.met import by_tasks
-from lakevilla.lake.row_changes import marks_of
+from lakevilla.lake.row_changes import few_marks, inputs_at
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant
-
-#: Of a file with more rows that are marked or brought back, all rows are read.
-_MOST_PLACES = 10_000
 
 
 def by_rows(
@@ -101,14 +98,9 @@ def _differing(
 
     Of a file of which rows are marked as deleted, or brought back, these rows alone are read.
     """
-    after = {file.path: file for file in operation.adds}
-    gone: dict[str, RowIndices] = {}
-    back: dict[str, RowIndices] = {}
-    for file in operation.removes:
-        if file.path in after:
-            marks = yield from marks_of(layout, file, after[file.path])
-            if marks is not None and len(marks.gone) + len(marks.back) <= _MOST_PLACES:
-                gone[file.path], back[file.path] = marks.gone, marks.back
+    marks = yield from few_marks(layout, operation.removes, operation.adds)
+    gone = {path: one.gone for path, one in marks.items()}
+    back = {path: one.back for path, one in marks.items()}
     old = yield from _rows_of(context, layout, operation.removes, gone)
     new = yield from _rows_of(context, layout, operation.adds, back)
     return old, new
@@ -122,17 +114,9 @@ def _rows_of(
 ) -> Program[list[Row]]:
     """Return the rows of files; of a file that has ``places``, the rows at these."""
     found: list[Row] = []
-    whole = [file for file in files if file.path not in places]
-    some = [file for file in files if len(places.get(file.path, ()))]
-    for those, rows in ((whole, None), (some, tuple(_listed(places[one.path]) for one in some))):
-        if those:
-            table = TableInput(layout, files_from_structs(those), rows=rows)
-            found += (yield from context.engine.scan(table, None, None)).read_all().to_pylist()
+    for table in inputs_at(layout, files, places):
+        found += (yield from context.engine.scan(table, None, None)).read_all().to_pylist()
     return found
-
-
-def _listed(rows: RowIndices) -> tuple[int, ...]:
-    return tuple(rows.tolist())
 
 
 # ------------------------------------------------------------------------- by keys

@@ -29,10 +29,11 @@ from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.past import Past, past_at, recorded, view_at
-from lakevilla.lake.row_changes import Marks, compose, marks_of, only
+from lakevilla.lake.row_changes import compose, few_marks, inputs_at, only
 from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.statements.select import quoted
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.effects import Stat as HeadOf
@@ -327,8 +328,6 @@ CHANGE_COLUMNS = pa.schema(
     ]
 )
 
-#: Of a file with more rows that are marked or brought back, all rows are read.
-_MOST_PLACES = 10_000
 #: Views over the added and the removed rows.
 ADDED, REMOVED = "lakevilla_added", "lakevilla_removed"
 #: A query for the rows of which one side has more copies than the other; it returns each surplus
@@ -433,7 +432,7 @@ def _difference(
     known = layout.schema.names
     ids = [one.name for one in layout.lineage[:1] if reading.paired and one.name not in known]
     names = [*known, *ids]
-    marks = yield from _marks(reading.layout, added, removed)
+    marks = yield from few_marks(layout, removed, added)
     back, gone = {}, {}
     for path, one in marks.items():
         back[path], gone[path] = one.back, one.gone
@@ -452,7 +451,7 @@ def _pairs(columns: Sequence[str], row_id: str) -> str:
 
     The two are next to each other. Rows that are equal have not changed, whatever their ids.
     """
-    names, id_ = ", ".join(map(_quoted, columns)), _quoted(row_id)
+    names, id_ = ", ".join(map(quoted, columns)), quoted(row_id)
     lone = f"count(*) FILTER ({{}} lakevilla_new) OVER (PARTITION BY {id_}) = 1"
     is_paired = f"{id_} IS NOT NULL AND {lone.format('WHERE')} AND {lone.format('WHERE NOT')}"
     return f"""
@@ -470,24 +469,6 @@ ORDER BY {id_}, lakevilla_new
 """
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _marks(
-    layout: Layout, added: Sequence[DataFile], removed: Sequence[DataFile]
-) -> Program[dict[str, Marks]]:
-    """Return, by path, how the deleted rows of the files change that are on both sides."""
-    after = {file.path: file for file in added}
-    found: dict[str, Marks] = {}
-    for file in removed:
-        if file.path in after:
-            marks = yield from marks_of(layout, file, after[file.path])
-            if marks is not None and len(marks.gone) + len(marks.back) <= _MOST_PLACES:
-                found[file.path] = marks
-    return found
-
-
 def _scanned(
     reading: Reading,
     layout: Layout,
@@ -497,13 +478,7 @@ def _scanned(
 ) -> Program[pa.Table]:
     """Return the rows of files; of a file that has ``places``, the rows at these."""
     context, location = reading.context, reading.location
-    whole = [file for file in files if file.path not in places]
-    some = [file for file in files if len(places.get(file.path, ()))]
-    rows = tuple(tuple(places[file.path].tolist()) for file in some)
-    inputs = [
-        *([TableInput(layout, files_from_structs(whole))] if whole or not some else []),
-        *([TableInput(layout, files_from_structs(some), rows=rows)] if some else []),
-    ]
+    inputs = inputs_at(layout, files, places) or [TableInput(layout, files_from_structs(()))]
     found = []
     try:
         for table in inputs:

@@ -392,13 +392,7 @@ def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) 
         # Null for a new file. One that the table had before, or that was copied from another table,
         # keeps the ids of its rows (docs/design/0064-iceberg-v3.md).
         widened(data_file)[_FIRST_ROW] = file.base_row_id
-    return ManifestEntry.from_args(
-        status=ManifestEntryStatus.ADDED,
-        snapshot_id=snapshot_id,
-        sequence_number=None,
-        file_sequence_number=None,
-        data_file=data_file,
-    )
+    return _added_entry(data_file, snapshot_id)
 
 
 def vector_entry(
@@ -421,12 +415,17 @@ def vector_entry(
     data_file.spec_id = spec_id
     known = file.raw_path or definition.place.spelled(file.path)
     widened(data_file)[_TARGET:] = known, vector.offset, vector.length
+    return _added_entry(data_file, snapshot_id)
+
+
+def _added_entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
+    """Return an entry that inherits its sequence numbers from the snapshot."""
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,
         snapshot_id=snapshot_id,
         sequence_number=None,
         file_sequence_number=None,
-        data_file=data_file,
+        data_file=file,
     )
 
 
