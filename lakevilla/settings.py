@@ -127,6 +127,9 @@ class Settings(_StoreSettings):
     in_memory_file_limit_bytes : int
         Data files up to this size stay in memory until the commit stores them together with the
         commit object; larger files are uploaded at once.
+    combine : bool
+        Whether transactions of one lake object that wait for their commits at the same time, and
+        whose results nobody has seen, may be performed together and share a global version.
     durable_files : bool
         Whether each file in a local directory is flushed to the disk (``os.fsync``) before the next
         step relies on it. False is faster and still safe if a process dies. After a power cut, or a
@@ -174,6 +177,7 @@ class Settings(_StoreSettings):
     target_file_size_bytes: int = 128 * 1024 * 1024
     memory_limit_bytes: int = 1024 * 1024 * 1024
     in_memory_file_limit_bytes: int = 8 * 1024 * 1024
+    combine: bool = True
     durable_files: bool = True
     hash_files: bool = True
     cache_bytes: int = 256 * 1024 * 1024

@@ -6,7 +6,7 @@ its body: a redo makes a new object, and HEAD names the one that counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sized
 
 import msgspec
 from blake3 import blake3
@@ -14,7 +14,7 @@ from blake3 import blake3
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
 from lakevilla.sql.catalog import CatalogRead
-from lakevilla.store.codec import FORMAT, FORMAT_WITH_VECTORS, decode, encode
+from lakevilla.store.codec import FORMAT, FORMAT_WITH_MEMBERS, decode, encode
 from lakevilla.store.location import home_of
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
@@ -44,6 +44,16 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
     redefines: bool = False
 
 
+class MemberPart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part of one member in a combined commit: how many of its operations are the member's.
+
+    The operations of a commit are those of its members, one member after the other.
+    """
+
+    txn: str
+    operations: int
+
+
 class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/commits/<txn>-<hash>.json``.
 
@@ -55,10 +65,11 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     ``reconcile`` commit. ``replaces``: the commits that it replaces (sequence, txn, hash).
     ``voided``: the commits that could not be performed again, and the reasons. ``touched_reads``:
     transactions that had read rows which the foreign change touched. ``quiet``: the foreign change
-    only moved rows.
+    only moved rows. ``members``: the transactions that a combined commit performs, in their order
+    (docs/design/0068-combined-commits.md).
     """
 
-    FORMAT = FORMAT_WITH_VECTORS
+    FORMAT = FORMAT_WITH_MEMBERS
 
     format: int
     nonce: str
@@ -76,11 +87,22 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     merged: str = ""
     catalog: tuple[CatalogRead, ...] = ()
     after: int = 0
+    members: tuple[MemberPart, ...] = ()
+
+    def by_member(self) -> Iterator[tuple[str, tuple[Operation, ...]]]:
+        """Yield each transaction of the commit with its operations, in their order."""
+        if not self.members:
+            yield self.txn, self.operations
+        start = 0
+        for member in self.members:
+            yield member.txn, self.operations[start : start + member.operations]
+            start += member.operations
 
 
-def format_of(parts: Iterable[TablePart]) -> int:
+def format_of(parts: Iterable[TablePart], members: Sized = ()) -> int:
     """Return the format of a commit object with these parts, the oldest that has all of them."""
-    return max((part.change.format for part in parts), default=FORMAT)
+    oldest = FORMAT_WITH_MEMBERS if members else FORMAT
+    return max([oldest, *(part.change.format for part in parts)])
 
 
 def commit_key(txn: str, digest: str, epoch: str = "") -> str:

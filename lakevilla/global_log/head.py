@@ -43,6 +43,9 @@ FORMAT_WITH_REFS = 2
 #: HEAD's format once it has a clone: a client that does not know of clones would create tables at
 #: their places.
 FORMAT_WITH_CLONES = 3
+#: HEAD's format once it has a combined commit: a client that does not look for members in it could
+#: commit one of them again.
+FORMAT_WITH_MEMBERS = 4
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,7 +93,9 @@ class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``hash`` names the commit object ``_lakevilla/commits/<txn>-<hash>.json``; it is empty for a
     ``foreign`` commit, whose content is in the table's log. ``replaces``: the sequences of the
-    commits that a ``reconcile`` commit replaces.
+    commits that a ``reconcile`` commit replaces. ``members``: the transactions whose operations a
+    combined commit has performed, in their order; ``txn`` is none of them
+    (docs/design/0068-combined-commits.md).
     """
 
     sequence: int
@@ -100,6 +105,17 @@ class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     hash: str
     tables: dict[str, Touch]
     replaces: tuple[int, ...] = ()
+    members: tuple[str, ...] = ()
+
+    @property
+    def transactions(self) -> tuple[str, ...]:
+        """The ids of the transactions of which this is the commit."""
+        return self.members or (self.txn,)
+
+    @property
+    def newest_txn(self) -> str:
+        """The largest of the ids that the commit settles."""
+        return max(self.txn, *self.members)
 
 
 class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -285,7 +301,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     requests, and a client may drop it.
     """
 
-    FORMAT = FORMAT_WITH_CLONES
+    FORMAT = FORMAT_WITH_MEMBERS
     REMEDY = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
     format: int
@@ -650,8 +666,8 @@ def commits_after(head: Head, sequence: int) -> tuple[CommitSummary, ...] | None
 
 
 def find_commit(commits: Iterable[CommitSummary], txn: str) -> CommitSummary | None:
-    """Return the transaction's own commit among ``commits``."""
+    """Return the transaction's own commit among ``commits``, or the one of which it is a member."""
     for commit in commits:
-        if commit.txn == txn and commit.kind == "transaction":
+        if (commit.txn == txn or txn in commit.members) and commit.kind == "transaction":
             return commit
     return None

@@ -69,18 +69,19 @@ class Group(Generic[M]):
         with self._lock:
             return [member for member in self._members if not member.has_left][:most]
 
-    def begin(self, work: object, members: Iterable[M], note: Callable[[M], None]) -> bool:
+    def begin(self, work: object, members: Iterable[M], note: Callable[[M], object]) -> bool:
         """Begin irrevocable work for members, unless one of them has left; return whether begun.
 
         This is safe because ``leave`` takes the same lock: a member has either left before, and
-        then the work is not begun, or ``note`` has recorded for it that the work may be done.
+        then the work is not begun, or ``note`` has recorded for it that the work may be done. A
+        ``note`` that returns False refuses the work.
         """
         with self._lock:
             chosen = list(members)
             if any(member.has_left for member in chosen):
                 return False
-            for member in chosen:
-                note(member)
+            if any(note(member) is False for member in chosen):
+                return False
             self.unsettled = work
             return True
 

@@ -176,7 +176,7 @@ def _read_pages(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
     for page in sorted(pages, key=lambda page: page.commits[-1].sequence if page.commits else 0):
         for commit in page.commits:
             left.sequence = max(left.sequence, commit.sequence)
-            left.meet_id(commit.txn)
+            left.meet_id(commit.newest_txn)
             if commit.hash:
                 decision = Decision(commit.sequence, commit.txn, commit.hash)
                 left.decided.setdefault(commit.txn, []).append(decision)

@@ -15,7 +15,7 @@ import msgspec
 
 from lakevilla.deadlock.graph import live_edges
 from lakevilla.errors import CorruptObject, LakeVillaError
-from lakevilla.global_log.head import Head, shown_names
+from lakevilla.global_log.head import CommitSummary, Head, shown_names
 from lakevilla.global_log.repo import HeldHead, commits_since, load_names, load_tables
 from lakevilla.ids import is_txn_id, started_at
 from lakevilla.lake.context import Context
@@ -231,7 +231,7 @@ def _committed(head: Head, records: Mapping[str, TxnRecord]) -> Program[set[str]
     Pages are read back only to the version at which the oldest open transaction began. A record
     without that version (0) is so young that a commit of it would be in HEAD itself.
     """
-    known = {commit.txn for commit in head.commits if commit.kind == "transaction"}
+    known = _ids_of(head.commits)
     open_ = [
         record.began
         for txn, record in records.items()
@@ -243,8 +243,12 @@ def _committed(head: Head, records: Mapping[str, TxnRecord]) -> Program[set[str]
             commits = yield from commits_since(head, since)
         except LakeVillaError:
             commits = None  # a page is damaged, which the doctor reports
-        known |= {commit.txn for commit in commits or () if commit.kind == "transaction"}
+        known |= _ids_of(commits or ())
     return known & records.keys()
+
+
+def _ids_of(commits: Iterable[CommitSummary]) -> set[str]:
+    return {txn for one in commits if one.kind == "transaction" for txn in one.transactions}
 
 
 def _to_datetime(seconds: float) -> datetime:

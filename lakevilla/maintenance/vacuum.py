@@ -423,7 +423,7 @@ def _unowned(
         undecided = through_head - ended
         if undecided:
             commits = (yield from commits_since(head, head.history_start)) or ()
-            ended |= {commit.txn for commit in commits if commit.hash}
+            ended |= {t for one in commits if one.hash for t in (one.txn, *one.members)}
     kept = []
     for info in files:
         owner = owners[info.key]

@@ -17,6 +17,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 FORMAT = 1
 #: The format of objects with changes that add files of Iceberg with vectors.
 FORMAT_WITH_VECTORS = 2
+#: The format of commit objects that several transactions share.
+FORMAT_WITH_MEMBERS = 3
 
 
 class _Versioned(msgspec.Struct):

@@ -82,7 +82,7 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Guard, InlineSource, QuerySource, StagedSource
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.record import Access
-from lakevilla.transaction.queue.late import perform_late
+from lakevilla.transaction.queue.places import perform_late
 from lakevilla.transaction.state.files import forget_created
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.status import TERMINAL, Status

@@ -254,7 +254,7 @@ def _kept_history(context: Context, head: Head, listed: Listing) -> Program[tupl
             break
         start = commit.sequence
         if commit.kind == "transaction":
-            forgotten = max(forgotten, commit.txn)
+            forgotten = max(forgotten, commit.newest_txn)
     return start, forgotten
 
 

@@ -21,9 +21,10 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
 from lakevilla.transaction.commit.decide import Redone, await_proposals, decide, decided_by
 from lakevilla.transaction.commit.publish import publish_decided, release_claims
+from lakevilla.transaction.commit.together.combine import commit_combined, may_combine
 from lakevilla.transaction.commit.together.group import own_commit
 from lakevilla.transaction.commit.upload import Sealed, check_files, seal_commit, upload
-from lakevilla.transaction.queue.late import stand_for_deferred
+from lakevilla.transaction.queue.places import stand_for_deferred
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.deferred import perform_deferred
 from lakevilla.transaction.state.status import Status
@@ -90,6 +91,13 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
     landed = yield from found_in_head(txn)
     if landed is not None:
         return landed
+    if may_combine(txn):
+        return (yield from commit_combined(txn, _performed_and_decided))
+    return (yield from _performed_and_decided(txn))
+
+
+def _performed_and_decided(txn: TransactionState) -> Program[Decided]:
+    """Perform what is deferred, store all that the commit names, and replace HEAD."""
     has_looked = yield from _take_turn(txn)  # 1
     while True:
         yield from perform_deferred(txn)

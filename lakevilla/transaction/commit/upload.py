@@ -10,7 +10,14 @@ from lakevilla.errors import ConflictError, StoreError, TableNotFound, Transacti
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import file_key
 from lakevilla.formats.registry import refuse_two_tables
-from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, format_of, seal
+from lakevilla.global_log.commits import (
+    CommitObject,
+    MemberPart,
+    TablePart,
+    commit_key,
+    format_of,
+    seal,
+)
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import claim_table, load_tables
 from lakevilla.lake.applicability import lost_for_good, paths_written
@@ -201,8 +208,10 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
     tables = {}
     for table, of_table in by_table.items():
         tables[table] = yield from _table_part(txn, table, of_table, looked_at=table in looked_at)
+    combined = txn.combined
+    members = () if combined is None else combined.members
     return CommitObject(
-        format_of(tables.values()),
+        format_of(tables.values(), members),
         txn.context.ids.nonce(),
         txn.id,
         tables,
@@ -214,6 +223,7 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
         merged="" if txn.work.merging is None else txn.work.merging.version,
         catalog=tuple(txn.work.catalog),
         after=0 if txn.bound.held is None else txn.bound.held.head.sequence,
+        members=tuple(MemberPart(one.txn, one.operations) for one in members),
     )
 
 

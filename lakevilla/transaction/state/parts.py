@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakevilla.errors import ConflictError, LakeVillaError
@@ -43,6 +44,8 @@ class Options:
         Whether operations are deferred until the commit, or until their rows are read.
     verify
         Whether data files that the transaction reads are compared with their hashes.
+    alone
+        Whether the commit must be a global version of its own, not shared with other transactions.
     metadata, applications
         What each table's log entry stores; ``applications`` are idempotency keys with versions.
     """
@@ -56,6 +59,7 @@ class Options:
     wait_timeout_seconds: float | None = None
     defer: bool = False
     verify: bool = False
+    alone: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     applications: dict[str, int] = field(default_factory=dict)
 
@@ -315,3 +319,32 @@ class Ending:
     def may_run_again(self) -> bool:
         """True if a conflict has ended the transaction, so that it can safely be run again."""
         return self.status is Status.FAILED and isinstance(self.failure, ConflictError)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOfCombined:
+    """One transaction of a combined one: its id, its operations, the sequence when it began."""
+
+    txn: str
+    operations: int
+    began: int
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """The transactions whose operations a combined transaction performs (note 68).
+
+    Attributes
+    ----------
+    members : tuple of MemberOfCombined
+        In the order of their operations.
+    begin : callable
+        Note for each member that a replacement of the HEAD with this number may commit it; False,
+        and no note, if one of them has left.
+    has_lost_one : callable
+        Whether one of them has left.
+    """
+
+    members: tuple[MemberOfCombined, ...]
+    begin: Callable[[int], bool]
+    has_lost_one: Callable[[], bool]

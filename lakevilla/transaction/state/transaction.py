@@ -16,7 +16,15 @@ from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Detach, is_append
 from lakevilla.sublogs.record import Ticket
-from lakevilla.transaction.state.parts import Binding, Claims, Ending, Options, Work, Working
+from lakevilla.transaction.state.parts import (
+    Binding,
+    Claims,
+    Combined,
+    Ending,
+    Options,
+    Work,
+    Working,
+)
 from lakevilla.transaction.state.status import TERMINAL, Status, StatusEvent, advance
 from lakevilla.transaction.state.values import Feature
 
@@ -45,6 +53,8 @@ class TransactionState:
         Return the state of a table as the transaction's verbs read it; set by ``verbs.begin``.
     phases : Phases or None
         The time that the transaction spends in each phase; None if no listener needs it.
+    combined : Combined or None
+        The transactions whose operations this one performs, if it is a combined one.
     """
 
     context: Context
@@ -57,6 +67,7 @@ class TransactionState:
     ending: Ending = field(default_factory=Ending)
     lookup: Callable[[str], Program[TableSnapshot]] = _no_lookup
     phases: Phases | None = None
+    combined: Combined | None = None
 
     @property
     def state(self) -> Status:

@@ -78,7 +78,7 @@ from lakevilla.sublogs.operations import (
     tables_read,
 )
 from lakevilla.sublogs.record import Access
-from lakevilla.transaction.queue.late import perform_late
+from lakevilla.transaction.queue.places import perform_late
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_deferred
 from lakevilla.transaction.state.files import (
     held_files,

@@ -56,6 +56,10 @@ class Failed:
     error: Exception
 
 
+class MembersChanged(Exception):
+    """One of the members of a combined transaction can't commit with it: it must be made again."""
+
+
 Answer = Settled | Declined | Failed
 
 

@@ -13,6 +13,7 @@ from lakevilla.formats.sizes import NOTHING, Size, growth_of
 from lakevilla.global_log.bases import seal_base, store_base
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
+    FORMAT_WITH_MEMBERS,
     FORMAT_WITH_REFS,
     CommitSummary,
     Head,
@@ -25,7 +26,13 @@ from lakevilla.global_log.head import (
     successor,
     with_refs,
 )
-from lakevilla.global_log.repo import HeldHead, check_not_closed, make_room, store_leaves_of
+from lakevilla.global_log.repo import (
+    HeldHead,
+    check_not_closed,
+    commits_since,
+    make_room,
+    store_leaves_of,
+)
 from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
 from lakevilla.lake.absorb import absorb
 from lakevilla.lake.context import Context
@@ -44,10 +51,12 @@ from lakevilla.transaction.commit.together.group import (
     CommitGroup,
     Declined,
     Failed,
+    MembersChanged,
     Settled,
     commit_after,
 )
 from lakevilla.transaction.redo.rebase import Examination
+from lakevilla.transaction.state.parts import Combined
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 from lakevilla.transaction.state.values import Merging
 from lakevilla.transaction.validation.checks import changed_branch, direct_write, unkept
@@ -122,6 +131,8 @@ def check_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program
     before = (commit for commit in head.commits if commit.sequence > base.head.sequence)
     if find_commit(before, txn.id) is not None:
         return Declined(base)  # the same transaction, resumed in this process, commits just before
+    if txn.combined is not None and (yield from _has_changed(txn.combined, head)):
+        return Failed(MembersChanged())
     if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
         return Declined(base)
     examination = yield from examine(txn, head)
@@ -172,6 +183,9 @@ def with_commit_of(
         # An older client can't publish such operations: the newer format makes it refuse this HEAD.
         newer = max(following.format, FORMAT_WITH_REFS)
         following = msgspec.structs.replace(following, format=newer)
+    if txn.combined is not None:
+        newer = max(following.format, FORMAT_WITH_MEMBERS)
+        following = msgspec.structs.replace(following, format=newer)
     if txn.claims.key is not None and following.epoch is not None:
         # From then on, clients that merge or rebase the branch check its keys.
         epoch = msgspec.structs.replace(following.epoch, keyed=True)
@@ -208,6 +222,20 @@ def _table_id(txn: TransactionState, examination: Examination, location: str) ->
     """Return the table's id as examined: a foreign client may have changed it since the read."""
     view = examination.views.get(location)
     return (txn.work.tables[location] if view is None else view).snapshot.table_id
+
+
+def _has_changed(combined: Combined, head: Head) -> Program[bool]:
+    """Return whether one of the members can't commit by ``head``'s successor.
+
+    It has left, or HEAD fences its id, or HEAD has its commit (an id commits once).
+    """
+    if combined.has_lost_one() or any(is_fenced(head, one.txn) for one in combined.members):
+        return True
+    commits = yield from commits_since(head, min(one.began for one in combined.members))
+    if commits is None:
+        return True  # the history since then is not kept: each member finds that out by itself
+    committed = {txn for one in commits for txn in (one.txn, *one.members)}
+    return not committed.isdisjoint(one.txn for one in combined.members)
 
 
 def is_fenced(head: Head, txn_id: str) -> bool:
@@ -277,7 +305,10 @@ def _entries(
         )
         if state != known:
             tables[location] = state
-    summary = CommitSummary(sequence, 0, "transaction", commit.txn, candidate.digest, touches)
+    members = tuple(member.txn for member in commit.members)
+    summary = CommitSummary(
+        sequence, 0, "transaction", commit.txn, candidate.digest, touches, members=members
+    )
     return [*absorbed.commits, summary], tables, sizes
 
 

@@ -55,11 +55,17 @@ def begin_replacing(
     attempt = Replacement(base, new, accepted)
     # From here on the candidates may be committed, even if this thread is interrupted.
 
-    def note_tried(candidate: Candidate) -> None:
+    def note_tried(candidate: Candidate) -> bool:
+        combined, number = candidate.txn.combined, base.head.replacement
+        if combined is not None and not combined.begin(number):
+            return False
         candidate.txn.ending.tried = True
-        candidate.txn.ending.head_tried = base.head.replacement
+        candidate.txn.ending.head_tried = number
+        return True
 
-    return attempt if group.begin(attempt, accepted, note_tried) else None
+    # At most one candidate is combined. Its note may fail, so it is the first.
+    in_order = sorted(accepted, key=lambda candidate: candidate.txn.combined is None)
+    return attempt if group.begin(attempt, in_order, note_tried) else None
 
 
 def carry_out(
@@ -275,6 +281,7 @@ def may_go_along(txn: TransactionState) -> bool:
     if (
         is_ahead
         or not is_precise
+        or txn.combined is not None  # another client would have to check its members
         or txn.work.behind
         or txn.work.merging is not None
         or txn.work.catalog  # HEAD and the commit show its reads of tables, not of the catalog

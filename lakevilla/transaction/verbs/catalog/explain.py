@@ -16,7 +16,7 @@ from lakevilla.phases import during
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
-from lakevilla.transaction.queue.late import perform_late
+from lakevilla.transaction.queue.places import perform_late
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import own_state

@@ -34,7 +34,7 @@ from lakevilla.sql.expressions.types import type_name
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.operations import Create
-from lakevilla.transaction.queue.late import perform_late
+from lakevilla.transaction.queue.places import perform_late
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.bind import touch_each

@@ -1,0 +1,342 @@
+"""Combined commits: transactions whose results nobody has seen are performed as one (note 68).
+
+If many threads change the same rows, each lost race repeats all that a transaction has done: its
+reads, its rewrite of a file, its uploads. A *combined* transaction has the operations of many
+members, one member after the other, each performed on what those before it have left. It has one
+new file for each table, one commit object, one replacement of HEAD, one log entry.
+
+A member has only deferred operations, so there is nothing that it could have seen. The first
+transaction to arrive leads. If it is alone, it commits as any other. Those that arrive meanwhile
+make up the next combined transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError
+from lakevilla.global_log.head import Head, successor
+from lakevilla.lake.context import Context
+from lakevilla.lake.groups import Group, Member, lead_or_follow
+from lakevilla.lake.tables.registration import replace_until_stored
+from lakevilla.phases import during, of
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.binding import evolves, locate
+from lakevilla.sublogs.operations import (
+    Delete,
+    InlineSource,
+    Insert,
+    Merge,
+    Update,
+    tables_read,
+)
+from lakevilla.transaction.commit.together.group import Failed, MembersChanged, own_commit
+from lakevilla.transaction.commit.together.replacing import unknown
+from lakevilla.transaction.redo.replay import undo_since
+from lakevilla.transaction.state.parts import Combined, Done, MemberOfCombined, Options
+from lakevilla.transaction.state.status import Status
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Decided, Feature
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.bind import bind_to_head, touch
+from lakevilla.transaction.verbs.read_write import execute
+
+#: The most members of a combined transaction: 64 ids take 2.4 KB of HEAD's list.
+MOST_MEMBERS = 64
+#: Of so many members a combined transaction has been too unlucky to be tried again: each of them
+#: commits by itself.
+_MOST_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The answer that a member must perform and commit by itself."""
+
+
+Answer = Decided | Alone | Failed
+
+
+@dataclass(slots=True, eq=False)
+class Waiting(Member[Answer]):
+    """A transaction that may be a member; ``since``: HEAD's commits up to here are not its own."""
+
+    txn: TransactionState
+    since: int
+
+
+def may_combine(txn: TransactionState) -> bool:
+    """Return whether other transactions of this process may be performed together with this one.
+
+    Nobody has seen a result of it: all its operations are deferred, and it has read nothing. It
+    needs nothing of its own in HEAD or in a log: no place in a queue, no key, no metadata. (Rule
+    K1.)
+    """
+    options, work, ending = txn.options, txn.work, txn.ending
+    return (
+        txn.context.settings.combine
+        and txn.through_head
+        and bool(work.done)
+        and all(_may_be_combined(done) for done in work.done)
+        and not (work.reads or work.catalog or work.behind or work.merging or work.bodies)
+        and not (ending.shared or ending.is_in_doubt)
+        and txn.claims.key is None
+        and txn.claims.queue is None
+        and not txn.queues
+        and options.validation == "precise"
+        and not (options.slack or options.verify or options.read_only)
+        and not (options.metadata or options.applications or options.alone)
+        and not txn.bound.revived
+    )
+
+
+def _may_be_combined(done: Done) -> bool:
+    operation = done.operation
+    if not done.deferred or done.observed or evolves(operation):
+        return False
+    match operation:
+        case Update() | Delete():
+            return True
+        case Insert(source=source) | Merge(source=source):
+            return isinstance(source, InlineSource)
+        case _:
+            return False
+
+
+def commit_combined(
+    txn: TransactionState,
+    steps: Callable[[TransactionState], Program[Decided]],
+) -> Program[Decided]:
+    """Commit a transaction, with others that wait for the same if there are any.
+
+    ``steps`` performs and commits a transaction up to the commit point.
+
+    Raises
+    ------
+    ConflictError, TransactionAborted, CommitOutcomeUnknown
+        As ``steps`` does for the transaction by itself.
+    """
+    context = txn.context
+    known = context.held
+    since = txn.bound.began if txn.ending.tried or known is None else known.head.sequence
+    waiting, group = Waiting(txn, since), _group_of(context)
+    with during("wait"):
+        answer = yield from lead_or_follow(
+            group, waiting, partial(_lead, context, group, waiting, steps)
+        )
+    match answer:
+        case Decided():
+            return answer
+        case Failed(error):
+            raise error
+        case Alone():
+            return (yield from steps(txn))
+
+
+def _group_of(context: Context) -> Group[Waiting]:
+    return context.groups.named("combine")
+
+
+# ---------------------------------------------------------------- the leader
+
+
+def _lead(
+    context: Context,
+    group: Group[Waiting],
+    own: Waiting,
+    steps: Callable[[TransactionState], Program[Decided]],
+) -> Program[Answer]:
+    """Commit all that wait, until the leader's own transaction has its answer; return it."""
+    attempts = 0
+    while own.answer is None:
+        if group.unsettled is not None:
+            yield from _settle(context, group, group.unsettled)
+            continue
+        present = group.present(MOST_MEMBERS)
+        if len(present) == 1:
+            return (yield from steps(own.txn))
+        attempts += 1
+        if attempts > _MOST_ATTEMPTS:
+            group.answer(dict.fromkeys(present, Alone()))
+            continue
+        attempt = yield from _performed(context, group, present)
+        if attempt is not None:
+            yield from _commit(group, attempt, steps)
+    return own.answer
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A combined transaction that is performed, and may have been sent.
+
+    ``performed`` are its operations, by member.
+    """
+
+    txn: TransactionState
+    performed: Mapping[Waiting, Sequence[Done]]
+
+
+def _performed(
+    context: Context, group: Group[Waiting], present: Iterable[Waiting]
+) -> Program[Attempt | None]:
+    """Perform the members' operations, one member on what those before it have left (rule K2).
+
+    A member that raises an error is performed by itself, where it raises the same in its own
+    thread; nothing of it stays here (rule K5). None if no member is left.
+    """
+    options = Options(Feature.R | Feature.I)
+    combined = begin(TransactionState(context, context.new_txn_id(), options, through_head=True))
+    performed: dict[Waiting, Sequence[Done]] = {}
+    answers: dict[Waiting, Answer] = {}
+    try:
+        yield from bind_to_head(combined)
+    except LakeVillaError:
+        answers = dict.fromkeys(present, Alone())
+        present = ()
+    for one in present:
+        before = len(combined.work.done)
+        try:
+            with of(one.txn.phases):
+                performed[one] = yield from _member_performed(combined, one.txn)
+        except Exception:
+            answers[one] = Alone()
+            if combined.state is not Status.OPEN:
+                answers |= dict.fromkeys(performed, Alone())
+                performed = {}
+                break
+            undo_since(combined, before)
+    group.answer(answers)
+    if not performed:
+        yield from abort(combined)
+        return None
+    attempt = Attempt(combined, performed)
+    members = tuple(
+        MemberOfCombined(one.txn.id, len(done), one.since) for one, done in performed.items()
+    )
+    combined.combined = Combined(
+        members,
+        begin=partial(_begin, group, attempt),
+        has_lost_one=lambda: any(one.has_left for one in performed),
+    )
+    return attempt
+
+
+def _begin(group: Group[Waiting], attempt: Attempt, number: int) -> bool:
+    """Note for each member that a replacement of HEAD ``number`` may commit it (rule K6)."""
+
+    def note_tried(waiting: Waiting) -> None:
+        waiting.txn.ending.tried = True
+        waiting.txn.ending.head_tried = number
+
+    return group.begin(attempt, attempt.performed, note_tried)
+
+
+def _member_performed(combined: TransactionState, member: TransactionState) -> Program[list[Done]]:
+    """Perform a member's operations in the combined transaction, and return them as performed."""
+    operations = [done.operation for done in member.work.done]
+    tables = {table for one in operations for table in (one.table, *tables_read(one))}
+    yield from touch(combined, sorted(tables), probing=True, access="write")
+    limit = combined.context.settings.in_memory_file_limit_bytes
+    for table in tables:
+        yield from _check_table(combined, member, table, limit)
+    performed = []
+    for operation in operations:
+        layout = combined.work.tables[operation.table].snapshot.layout
+        verb = type(operation).__name__.lower()
+        performed.append((yield from execute(combined, locate(operation, layout), verb)))
+    return performed
+
+
+class _Unfit(Exception):
+    """A table is not the one that the member has seen, or is too large."""
+
+
+def _check_table(
+    combined: TransactionState, member: TransactionState, table: str, limit: int
+) -> Program[None]:
+    snapshot, seen = combined.work.tables[table].snapshot, member.work.tables[table].snapshot
+    if snapshot.table_id != seen.table_id or snapshot.layout.change_data_feed:
+        raise _Unfit
+    files = yield from snapshot.files()
+    if sum(files.column("size").to_pylist()) > limit:
+        raise _Unfit
+
+
+def _commit(
+    group: Group[Waiting],
+    attempt: Attempt,
+    steps: Callable[[TransactionState], Program[Decided]],
+) -> Program[None]:
+    """Commit a combined transaction, and answer its members by the outcome."""
+    combined = attempt.txn
+    try:
+        decided = yield from steps(combined)
+    except MembersChanged:
+        if not combined.ending.is_in_doubt_in_head:
+            yield from _drop(group, attempt, {})
+    except CommitOutcomeUnknown as error:
+        answers = {one: unknown(one.txn, error.message) for one in attempt.performed}
+        group.answer(answers, settled=True)
+    except LakeVillaError:
+        # Nothing of it was committed, or will be: each member finds out by itself what is wrong.
+        yield from _drop(group, attempt, dict.fromkeys(attempt.performed, Alone()))
+    else:
+        group.answer(_decided(attempt, decided), settled=True)
+
+
+def _drop(
+    group: Group[Waiting], attempt: Attempt, answers: Mapping[Waiting, Answer]
+) -> Program[None]:
+    """Give up a combined transaction that certainly is not committed."""
+    for one in attempt.performed:
+        if not one.has_left:
+            one.txn.ending.head_tried = None
+    group.answer(answers, settled=True)
+    yield from abort(attempt.txn)
+
+
+def _decided(attempt: Attempt, decided: Decided) -> dict[Waiting, Answer]:
+    """Return the members' answers, and note in each the counts of its operations (rule K4)."""
+    together = decided.together.union(one.txn.id for one in attempt.performed)
+    for one, performed in attempt.performed.items():
+        for mine, done in zip(one.txn.work.done, performed, strict=True):
+            mine.counts, mine.metrics, mine.deferred = done.counts, done.metrics, False
+    answer = Decided(decided.held, decided.summary, together)
+    return dict.fromkeys(attempt.performed, answer)
+
+
+def _settle(context: Context, group: Group[Waiting], attempt: Attempt) -> Program[None]:
+    """Settle an attempt whose leader was interrupted: it may have been stored, or may yet be.
+
+    Until then none of its members is performed again, or refused (rule K9). HEAD is replaced by one
+    with the same content, unless it has moved already: from then on the attempt is in HEAD, or can
+    never be stored.
+    """
+    combined = attempt.txn
+    tried = combined.ending.head_tried
+    try:
+        head = context.held.head if context.held is not None else None
+        if tried is not None:
+            head = yield from replace_until_stored(context, partial(_moved_past, context, tried))
+        found = None if head is None else (yield from own_commit(combined, head))
+    except LakeVillaError as error:
+        group.answer(
+            {one: unknown(one.txn, error.message) for one in attempt.performed}, settled=True
+        )
+        return
+    if found is None:
+        combined.ending.head_tried = None
+        yield from _drop(group, attempt, {})
+        return
+    held = context.held
+    assert held is not None
+    group.answer(_decided(attempt, Decided(held, found)), settled=True)
+
+
+def _moved_past(context: Context, tried: int, head: Head) -> Program[Head | None]:
+    yield from ()
+    if head.replacement > tried:
+        return None
+    return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
