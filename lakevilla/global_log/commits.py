@@ -45,13 +45,14 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemberPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of one member in a combined commit: how many of its operations are the member's.
+    """One member of a combined commit, with the counts of each of its operations.
 
-    The operations of a commit are those of its members, one member after the other.
+    The operations of a commit are those of its members, one member after the other. ``counts`` are
+    the rows matched, inserted, updated and deleted, and the files added and removed.
     """
 
     txn: str
-    operations: int
+    counts: tuple[tuple[int, int, int, int, int, int], ...]
 
 
 class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,8 +96,9 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
             yield self.txn, self.operations
         start = 0
         for member in self.members:
-            yield member.txn, self.operations[start : start + member.operations]
-            start += member.operations
+            end = start + len(member.counts)
+            yield member.txn, self.operations[start:end]
+            start = end
 
 
 def format_of(parts: Iterable[TablePart], members: Sized = ()) -> int:

@@ -392,29 +392,49 @@ def voids_in(
     return findings
 
 
+def _commits_of(context: Context, commit: CommitObject) -> Program[dict[str, tuple[str, str]]]:
+    """Return, by transaction, the commit (txn and hash) that a reconcile commit has replaced.
+
+    A member of a combined commit can be cancelled alone, and is found in that commit's object.
+    """
+    found = {txn: (txn, digest) for _, txn, digest in commit.replaces}
+    if all(txn in found for txn, _ in commit.voided):
+        return found
+    for name in list(found.values()):
+        try:
+            replaced = yield from context.commit_object(*name)
+        except LakeVillaError:
+            continue
+        found.update(dict.fromkeys((member.txn for member in replaced.members), name))
+    return found
+
+
 def voids_of(context: Context, commit: CommitObject, location: str) -> Program[list[Finding]]:
     """Return findings on what a reconcile commit has cancelled: transactions, operations, and
     files.
     """
     findings = []
-    hashes = {txn: digest for _, txn, digest in commit.replaces}
+    within = yield from _commits_of(context, commit)
     for txn, reason in commit.voided:
-        digest = hashes.get(txn, "")
-        key = commit_key(txn, digest)
+        name = within.get(txn, (txn, ""))
+        key = commit_key(*name)
         lost = (
             "its operations can't be read any more: the names of its files contain its id, until "
             f"gc deletes them (its object is {key})"
         )
         owners = [txn]
         try:
-            commit = yield from context.commit_object(txn, digest)
+            commit = yield from context.commit_object(*name)
         except LakeVillaError:
             pass  # the commit object is lost or damaged, so no operation can be named
         else:
-            mine = [operation for operation in commit.operations if operation.table == location]
+            by_member = dict(commit.by_member())
+            operations = by_member.get(txn, commit.operations)
+            mine = [operation for operation in operations if operation.table == location]
             lost = f"its {_described(mine, location)} is lost; all that is known of it is in {key}"
             before = {earlier for earlier, _ in commit.voided}
-            owners = [t for _, t, _ in commit.replaces if t not in before] or [txn]
+            replaced = [t for _, t, _ in commit.replaces if t not in before]
+            owners = replaced or ([txn] if txn in by_member else list(by_member))
         findings += [
             Finding(
                 "error",

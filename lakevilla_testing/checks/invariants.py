@@ -43,7 +43,8 @@ def every_table_is_readable(store: SimulatedStore, tables: Collection[str]) -> N
 
 def no_id_commits_twice(store: SimulatedStore, tables: Collection[str]) -> None:
     """Check that an id occurs once among HEAD's commits, and once in each table's log."""
-    in_head = [commit.txn for commit in _commits(store) if commit.kind == "transaction"]
+    own = [commit for commit in _commits(store) if commit.kind == "transaction"]
+    in_head = [txn for commit in own for txn in (commit.txn, *commit.members)]
     _refuse_repeats("HEAD", in_head)
     for table in tables:
         _refuse_repeats(table, _logged(store, table).transactions)

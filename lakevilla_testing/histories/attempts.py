@@ -26,6 +26,7 @@ from lakevilla.sublogs.operations import (
     Merge,
     Update,
 )
+from lakevilla.transaction.queue.places import perform_late
 from lakevilla.transaction.state.late_reads import is_due
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
@@ -215,8 +216,10 @@ class Hand:
         self.attempt.added.append((table, number))
         yield from self.save_if_due()
 
-    def count(self, done: Done) -> int:
+    def count(self, done: Done) -> Program[int]:
         """Return the number of changed rows: reading it makes it part of the transaction."""
+        if done.deferred:
+            yield from perform_late(self.core)
         done.observed = True
         self.attempt.counts.append((done, done.counts.rows))
         return sum(done.counts.rows[1:])

@@ -59,7 +59,7 @@ def transfer(hand: Hand, client: Client) -> Program[None]:
     first, second = client.random.choice(((2, 3), (3, 2), (2, 3)))
     done = yield from hand.update(source, "balance", f"balance - {amount}", f"id = {first}")
     if client.random.random() < 0.3:
-        hand.count(done)
+        yield from hand.count(done)
     yield from hand.update(target, "balance", f"balance + {amount}", f"id = {second}")
 
 
@@ -96,6 +96,12 @@ def contended(hand: Hand, client: Client) -> Program[None]:
             yield from hand.push(table, key)
 
 
+def hot(hand: Hand, client: Client) -> Program[None]:
+    """Change one row that all transactions of this kind change, and look at nothing."""
+    for _ in range(1 if _single(hand) else client.random.randint(1, 3)):
+        yield from hand.push(TABLES[0], 0)
+
+
 def add(hand: Hand, client: Client) -> Program[None]:
     """Append rows blindly."""
     for table in _tables(hand, client, 1 if _single(hand) else client.random.randint(1, 3)):
@@ -121,7 +127,7 @@ def take(hand: Hand, client: Client) -> Program[None]:
         return
     number = client.random.choice(added)[1]
     done = yield from hand.do(Delete(table, parse_predicate(f"id = {number}")))
-    if hand.count(done):
+    if (yield from hand.count(done)):
         hand.attempt.taken.append((table, number))
 
 
@@ -259,6 +265,7 @@ BODIES: dict[str, Body] = {
     "share": share,
     "lists": lists,
     "contended": contended,
+    "hot": hot,
     "add": add,
     "revise": revise,
     "take": take,

@@ -152,6 +152,8 @@ class Plan:
         Hours pass between transactions.
     short : bool
         Pages and tails are a few entries long, and blocks of pages have two.
+    combined : bool
+        Transactions defer their operations, so that those of one client may share a version.
     marks : bool
         Tables of Delta, and of version 3 of Iceberg, allow deletion vectors.
     whole : bool
@@ -196,6 +198,7 @@ class Plan:
     whole: bool = False
     version: int = 2
     marks: bool = False
+    combined: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """Return the format of a table of the lake."""
@@ -330,6 +333,23 @@ def draw_marked(seed: int, formats: LakeFormat) -> Plan:
     if formats == "iceberg" and source.random() < 0.5:
         plan = replace(plan, foreign=(*plan.foreign, "append", "touch", "touch", "upgrade"))
     return plan
+
+
+def draw_hot(seed: int, formats: LakeFormat) -> Plan:
+    """Return the plan of a seed in which the threads of few clients change the same rows."""
+    source = random.Random(f"{seed}/hot")
+    plan = draw_formats(seed, formats)
+    return replace(
+        plan,
+        combined=True,
+        features=(Feature.R | Feature.I,),
+        kinds=("hot", "hot", "transfer", *source.sample(("merge", "take", "lists", "add"), 2)),
+        threads=source.choice((3, 4, 6)),
+        clients=source.choice((1, 1, 2, 3)),
+        commits_again=source.random() < 0.5,
+        foreign=plan.foreign if source.random() < 0.5 else (),
+        levels=(SERIALIZABLE,) if source.random() < 0.8 else plan.levels,
+    )
 
 
 def draw_refreshed(seed: int, formats: LakeFormat, kind: str = "refresh") -> Plan:

@@ -130,7 +130,7 @@ def _work(hand: Hand, client: Client, table: str) -> Program[None]:
             return
         number = client.random.choice(added)[1]
         done = yield from hand.do(Delete(table, parse_predicate(f"{mark} = {number}")))
-        if hand.count(done):
+        if (yield from hand.count(done)):
             hand.attempt.taken.append((table, number))
 
 

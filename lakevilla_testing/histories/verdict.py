@@ -111,10 +111,14 @@ def voided(world: World) -> set[tuple[str, str]]:
         hashes = {txn: digest for _, txn, digest in stored.replaces}
         for table in commit.tables:
             for txn, _ in stored.voided:
+                if txn not in hashes:
+                    found.add((table, txn))  # a member of a combined commit
+                    continue
                 before = objects[commit_key(txn, hashes[txn])]
                 voided = {earlier for earlier, _ in before.voided}
                 stood_for = [t for _, t, _ in before.replaces if t not in voided]
-                found.update((table, one) for one in stood_for or [txn])
+                members = [txn for txn, _ in before.by_member()]
+                found.update((table, one) for one in stood_for or members)
     return found
 
 
@@ -228,7 +232,12 @@ def refs_are_kept(world: World) -> None:
 def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Try]:
     """Return for each committed id the attempt that committed, by HEAD and the logs."""
     winners: dict[str, Try] = {}
-    summaries = {commit.txn: commit for commit in commits if commit.kind == "transaction"}
+    summaries = {
+        txn: commit
+        for commit in commits
+        if commit.kind == "transaction"
+        for txn in commit.transactions
+    }
     logged = ids_in_logs(world)
     for attempt in world.attempts:
         core = attempt.core
@@ -245,7 +254,9 @@ def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Try]:
 def _check_reported(
     world: World, commits: Sequence[CommitSummary], winners: dict[str, Try]
 ) -> None:
-    decided = {commit.txn for commit in commits if commit.kind == "transaction"}
+    own = [commit for commit in commits if commit.kind == "transaction"]
+    decided = {txn for commit in own for txn in commit.transactions}
+    world.events["combined"] += sum(len(commit.members) for commit in own)
     logged = ids_in_logs(world)
     for attempt in world.attempts:
         writes = bool(attempt.core.work.done)

@@ -107,7 +107,7 @@ def _run(
             if core is None:
                 return
         if core is None:
-            core = _begin(context, client, kind, features, level, key)
+            core = _begin(world, context, client, kind, features, level, key)
         attempt, ending = yield from _once(world, context, client, kind, core, key)
         kept = attempt if ending == "lost" else None
         if kept is None:
@@ -134,6 +134,7 @@ def _again(old: Try, *, escalate: bool) -> Program[TransactionState | None]:
 
 
 def _begin(
+    world: World,
     context: Context,
     client: Client,
     kind: str,
@@ -150,6 +151,7 @@ def _begin(
         isolation=level.isolation,
         validation=level.validation,
         slack=level.slack,
+        defer=world.plan.combined,
         applications={} if key is None or key[1] is None else {key[0]: key[1]},
     )
     core = begin(TransactionState(context, context.ids.txn_id(above=floor), options))

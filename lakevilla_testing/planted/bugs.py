@@ -51,6 +51,7 @@ class PlantedBug:
             "keepers": 0,
             "whole": False,
             "marks": False,
+            "combined": False,
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

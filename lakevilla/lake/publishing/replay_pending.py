@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+import msgspec
 
 from lakevilla.errors import (
     CorruptObject,
@@ -274,8 +276,15 @@ def _replay_each(
                 replay.keep(commit, location, change)
                 continue
         replay.kept = False
-        made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
-        yield from _replay_commit(context, head, tail, txn, ref, commit, made_for, replay)
+        for one in _members_of(commit):
+            made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
+            yield from _replay_commit(context, head, tail, txn, ref, one, made_for, replay)
+
+
+def _members_of(commit: CommitObject) -> Iterator[CommitObject]:
+    """Yield the parts of a combined commit, which can be cancelled one by one (note 68)."""
+    for txn, operations in commit.by_member():
+        yield msgspec.structs.replace(commit, txn=txn, operations=operations, members=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
 from lakevilla.transaction.commit.decide import Redone, await_proposals, decide, decided_by
 from lakevilla.transaction.commit.publish import publish_decided, release_claims
-from lakevilla.transaction.commit.together.combine import commit_combined, may_combine
+from lakevilla.transaction.commit.together.combine import commit_combined, may_combine, note_counts
 from lakevilla.transaction.commit.together.group import own_commit
 from lakevilla.transaction.commit.upload import Sealed, check_files, seal_commit, upload
 from lakevilla.transaction.queue.places import stand_for_deferred
@@ -80,6 +80,8 @@ def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResu
             return txn.note_committed({txn.work.done[0].table: version}, None)
         with head_errors(txn):
             decided = yield from _steps_1_to_5(txn)
+        if decided.summary.members:
+            yield from note_counts(txn, decided.summary)
         # From here on the transaction is committed: no error below may undo it.
         txn.ending.decided = decided
         txn.ending.head_tried = txn.ending.proposed = None

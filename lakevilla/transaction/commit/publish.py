@@ -119,7 +119,7 @@ def _report_foreign(
 ) -> Program[None]:
     commits = yield from commits_since(head, own.sequence)
     # A reconcile commit may become unfit, and be reconciled in turn: report the worst outcome.
-    counting, ids = {own.sequence}, {txn.id}
+    counting, ids = {own.sequence}, {txn.id, own.txn}
     worst, table, effect = 0, "", ""
     for summary in commits or ():
         if summary.kind != "reconcile" or counting.isdisjoint(summary.replaces):

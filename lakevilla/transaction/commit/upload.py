@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from lakevilla.errors import ConflictError, StoreError, TableNotFound, TransactionAborted
@@ -208,10 +208,8 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
     tables = {}
     for table, of_table in by_table.items():
         tables[table] = yield from _table_part(txn, table, of_table, looked_at=table in looked_at)
-    combined = txn.combined
-    members = () if combined is None else combined.members
     return CommitObject(
-        format_of(tables.values(), members),
+        format_of(tables.values(), () if txn.combined is None else txn.combined.members),
         txn.context.ids.nonce(),
         txn.id,
         tables,
@@ -223,8 +221,16 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
         merged="" if txn.work.merging is None else txn.work.merging.version,
         catalog=tuple(txn.work.catalog),
         after=0 if txn.bound.held is None else txn.bound.held.head.sequence,
-        members=tuple(MemberPart(one.txn, one.operations) for one in members),
+        members=tuple(_members_of(txn)),
     )
+
+
+def _members_of(txn: TransactionState) -> Iterator[MemberPart]:
+    start = 0
+    for member in () if txn.combined is None else txn.combined.members:
+        done = txn.work.done[start : start + member.operations]
+        start += member.operations
+        yield MemberPart(member.txn, tuple(astuple(one.counts) for one in done))
 
 
 def _table_part(

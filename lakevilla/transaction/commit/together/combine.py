@@ -12,16 +12,18 @@ make up the next combined transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError
-from lakevilla.global_log.head import Head, successor
+from lakevilla.global_log.head import CommitSummary, Head, successor
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import Group, Member, lead_or_follow
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during, of
+from lakevilla.results import Counts
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import evolves, locate
 from lakevilla.sublogs.operations import (
@@ -41,7 +43,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided, Feature
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.begin import begin
-from lakevilla.transaction.verbs.bind import bind_to_head, touch
+from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
 
 #: The most members of a combined transaction: 64 ids take 2.4 KB of HEAD's list.
@@ -171,15 +173,15 @@ def _lead(
 class Attempt:
     """A combined transaction that is performed, and may have been sent.
 
-    ``performed`` are its operations, by member.
+    ``members`` are in the order of their operations.
     """
 
     txn: TransactionState
-    performed: Mapping[Waiting, Sequence[Done]]
+    members: Sequence[Waiting]
 
 
 def _performed(
-    context: Context, group: Group[Waiting], present: Iterable[Waiting]
+    context: Context, group: Group[Waiting], present: Sequence[Waiting]
 ) -> Program[Attempt | None]:
     """Perform the members' operations, one member on what those before it have left (rule K2).
 
@@ -188,37 +190,29 @@ def _performed(
     """
     options = Options(Feature.R | Feature.I)
     combined = begin(TransactionState(context, context.new_txn_id(), options, through_head=True))
-    performed: dict[Waiting, Sequence[Done]] = {}
-    answers: dict[Waiting, Answer] = {}
-    try:
-        yield from bind_to_head(combined)
-    except LakeVillaError:
-        answers = dict.fromkeys(present, Alone())
-        present = ()
+    members: list[Waiting] = []
+    by_itself: list[Waiting] = []
     for one in present:
         before = len(combined.work.done)
         try:
             with of(one.txn.phases):
-                performed[one] = yield from _member_performed(combined, one.txn)
+                yield from _perform(combined, one.txn)
+            members.append(one)
         except Exception:
-            answers[one] = Alone()
+            by_itself.append(one)
             if combined.state is not Status.OPEN:
-                answers |= dict.fromkeys(performed, Alone())
-                performed = {}
+                by_itself, members = list(present), []
                 break
             undo_since(combined, before)
-    group.answer(answers)
-    if not performed:
+    group.answer(dict.fromkeys(by_itself, Alone()))
+    if not members:
         yield from abort(combined)
         return None
-    attempt = Attempt(combined, performed)
-    members = tuple(
-        MemberOfCombined(one.txn.id, len(done), one.since) for one, done in performed.items()
-    )
+    attempt = Attempt(combined, members)
     combined.combined = Combined(
-        members,
+        tuple(MemberOfCombined(one.txn.id, len(one.txn.work.done), one.since) for one in members),
         begin=partial(_begin, group, attempt),
-        has_lost_one=lambda: any(one.has_left for one in performed),
+        has_lost_one=lambda: any(one.has_left for one in members),
     )
     return attempt
 
@@ -229,24 +223,23 @@ def _begin(group: Group[Waiting], attempt: Attempt, number: int) -> bool:
     def note_tried(waiting: Waiting) -> None:
         waiting.txn.ending.tried = True
         waiting.txn.ending.head_tried = number
+        # By these it recognizes the commit as its own if it is interrupted and tried again.
+        waiting.txn.ending.digests |= attempt.txn.ending.digests
 
-    return group.begin(attempt, attempt.performed, note_tried)
+    return group.begin(attempt, attempt.members, note_tried)
 
 
-def _member_performed(combined: TransactionState, member: TransactionState) -> Program[list[Done]]:
-    """Perform a member's operations in the combined transaction, and return them as performed."""
+def _perform(combined: TransactionState, member: TransactionState) -> Program[None]:
     operations = [done.operation for done in member.work.done]
     tables = {table for one in operations for table in (one.table, *tables_read(one))}
     yield from touch(combined, sorted(tables), probing=True, access="write")
     limit = combined.context.settings.in_memory_file_limit_bytes
     for table in tables:
         yield from _check_table(combined, member, table, limit)
-    performed = []
     for operation in operations:
         layout = combined.work.tables[operation.table].snapshot.layout
         verb = type(operation).__name__.lower()
-        performed.append((yield from execute(combined, locate(operation, layout), verb)))
-    return performed
+        yield from execute(combined, locate(operation, layout), verb)
 
 
 class _Unfit(Exception):
@@ -273,15 +266,16 @@ def _commit(
     combined = attempt.txn
     try:
         decided = yield from steps(combined)
-    except MembersChanged:
-        if not combined.ending.is_in_doubt_in_head:
-            yield from _drop(group, attempt, {})
     except CommitOutcomeUnknown as error:
-        answers = {one: unknown(one.txn, error.message) for one in attempt.performed}
+        answers = {one: unknown(one.txn, error.message) for one in attempt.members}
         group.answer(answers, settled=True)
-    except LakeVillaError:
+    except Exception as error:
+        if combined.ending.is_in_doubt_in_head:
+            return  # the attempt is settled first
         # Nothing of it was committed, or will be: each member finds out by itself what is wrong.
-        yield from _drop(group, attempt, dict.fromkeys(attempt.performed, Alone()))
+        is_alone = not isinstance(error, MembersChanged)
+        answer = dict.fromkeys(attempt.members, Alone()) if is_alone else {}
+        yield from _drop(group, attempt, answer)
     else:
         group.answer(_decided(attempt, decided), settled=True)
 
@@ -290,7 +284,7 @@ def _drop(
     group: Group[Waiting], attempt: Attempt, answers: Mapping[Waiting, Answer]
 ) -> Program[None]:
     """Give up a combined transaction that certainly is not committed."""
-    for one in attempt.performed:
+    for one in attempt.members:
         if not one.has_left:
             one.txn.ending.head_tried = None
     group.answer(answers, settled=True)
@@ -298,13 +292,22 @@ def _drop(
 
 
 def _decided(attempt: Attempt, decided: Decided) -> dict[Waiting, Answer]:
-    """Return the members' answers, and note in each the counts of its operations (rule K4)."""
-    together = decided.together.union(one.txn.id for one in attempt.performed)
-    for one, performed in attempt.performed.items():
-        for mine, done in zip(one.txn.work.done, performed, strict=True):
-            mine.counts, mine.metrics, mine.deferred = done.counts, done.metrics, False
+    together = decided.together.union(one.txn.id for one in attempt.members)
     answer = Decided(decided.held, decided.summary, together)
-    return dict.fromkeys(attempt.performed, answer)
+    return dict.fromkeys(attempt.members, answer)
+
+
+def note_counts(txn: TransactionState, summary: CommitSummary) -> Program[None]:
+    """Note in a member what its operations have changed, as the commit object has it (rule K4).
+
+    If the object can't be read, the counts stay unknown: the transaction is committed all the same.
+    """
+    with suppress(LakeVillaError):
+        commit = yield from txn.context.commit_object(summary.txn, summary.hash)
+        for member in commit.members:
+            if member.txn == txn.id:
+                for done, counts in zip(txn.work.done, member.counts, strict=True):
+                    done.counts, done.deferred = Counts(*counts), False
 
 
 def _settle(context: Context, group: Group[Waiting], attempt: Attempt) -> Program[None]:
@@ -323,7 +326,7 @@ def _settle(context: Context, group: Group[Waiting], attempt: Attempt) -> Progra
         found = None if head is None else (yield from own_commit(combined, head))
     except LakeVillaError as error:
         group.answer(
-            {one: unknown(one.txn, error.message) for one in attempt.performed}, settled=True
+            {one: unknown(one.txn, error.message) for one in attempt.members}, settled=True
         )
         return
     if found is None:

@@ -1,0 +1,130 @@
+"""Planted bugs of combined commits (note 68): a rule is left out, and histories show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from lakevilla.global_log import head as heads
+from lakevilla.global_log.commits import CommitObject, MemberPart
+from lakevilla.lake.publishing import replay_pending
+from lakevilla.store.effects import Program
+from lakevilla.transaction.commit import upload
+from lakevilla.transaction.commit.together import combine, join
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
+from lakevilla_testing.planted.bugs import attribute, instead, planted
+
+_HOT: dict[str, Any] = {
+    "combined": True,
+    "features": (Feature.R | Feature.I,),
+    "kinds": ("hot", "transfer", "hot"),
+    "threads": 4,
+    "clients": 2,
+    "commits_again": True,
+    "intensity": 2.0,
+}
+
+
+@planted(first_seed=13, **_HOT)
+def unsettled_performed_again() -> Iterator[None]:
+    """A new leader performs an interrupted attempt's members again, and looks for no commit (K9).
+
+    HEAD's commits are not searched for members either (K7), which would hide it mostly.
+    """
+
+    def settle(context: Any, group: Any, attempt: Any) -> Program[None]:
+        yield from ()
+        group.answer({}, settled=True)
+
+    with attribute(combine, "_settle", settle), _members_unseen():
+        yield
+
+
+@planted(for_histories=False)
+def left_but_performed() -> Iterator[None]:
+    """A combined transaction is sent although a member has left since it was performed (K6)."""
+
+    def begin(group: Any, attempt: Any, number: int) -> bool:
+        for one in attempt.members:
+            if not one.has_left:
+                one.txn.ending.tried = True
+                one.txn.ending.head_tried = number
+                one.txn.ending.digests |= attempt.txn.ending.digests
+        group.unsettled = attempt
+        return True
+
+    original = join._has_changed
+
+    def has_changed(combined: Any, head: Any) -> Program[bool]:
+        kept = replace(combined, has_lost_one=lambda: False)
+        return (yield from original(kept, head))
+
+    with attribute(combine, "_begin", begin), attribute(join, "_has_changed", has_changed):
+        yield
+
+
+@planted(**_HOT)
+def members_not_looked_for() -> Iterator[None]:
+    """A search for a transaction's commit passes over the members of combined ones (K7)."""
+
+    def find(commits: Any, txn: str) -> Any:
+        return next((c for c in commits if c.txn == txn and c.kind == "transaction"), None)
+
+    with instead(heads.find_commit, find), _members_unseen():
+        yield
+
+
+def _members_unseen() -> Any:
+    def has_changed(combined: Any, head: Any) -> Program[bool]:
+        yield from ()
+        return combined.has_lost_one() or any(head.is_fenced(one.txn) for one in combined.members)
+
+    return attribute(join, "_has_changed", has_changed)
+
+
+@planted(**_HOT)
+def fence_of_a_member_unseen() -> Iterator[None]:
+    """A combined transaction commits although HEAD fences one of its members (K7)."""
+    original = join._has_changed
+
+    def has_changed(combined: Any, head: Any) -> Program[bool]:
+        blind = msgspec.structs.replace(head, aborted=(), floor="")
+        return (yield from original(combined, blind))
+
+    with attribute(join, "_has_changed", has_changed):
+        yield
+
+
+@planted(for_histories=False)
+def rolled_back_in_part() -> Iterator[None]:
+    """What a member did before its error stays in the combined transaction (K5)."""
+    with attribute(combine, "undo_since", lambda combined, before: None):
+        yield
+
+
+@planted(for_histories=False)
+def void_takes_all() -> Iterator[None]:
+    """A replay on foreign changes cancels all members if one of them fails."""
+
+    def whole(commit: CommitObject) -> Iterator[CommitObject]:
+        yield commit
+
+    with attribute(replay_pending, "_members_of", whole):
+        yield
+
+
+@planted(for_histories=False)
+def count_of_the_proposal() -> Iterator[None]:
+    """Members are given the counts of the first performing, not those of the last redo (K4)."""
+    original = upload._members_of
+    first: dict[str, list[MemberPart]] = {}
+
+    def members_of(txn: TransactionState) -> Iterator[MemberPart]:
+        yield from first.setdefault(txn.id, list(original(txn)))
+
+    with attribute(upload, "_members_of", members_of):
+        yield

@@ -1,0 +1,343 @@
+"""Test combined commits: threads of a process whose operations are performed as one transaction."""
+
+import random
+
+import pytest
+
+from lakevilla.errors import ConflictError, LakeVillaError, TransactionAborted
+from lakevilla.global_log.head import HEAD_KEY
+from lakevilla.lake.publishing.outcome import fence, outcome
+from lakevilla.maintenance import recovery
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
+from lakevilla.store.effects import Put, parallel, sleep
+from lakevilla.sublogs.operations import Delete, Update
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.read_write import execute
+from lakevilla_testing.checks import invariants
+from lakevilla_testing.histories.attempts import context_of
+from lakevilla_testing.histories.exhaustive import crash_everywhere
+from lakevilla_testing.histories.records import live_commits
+from lakevilla_testing.tables import delta_writer
+from lakevilla_testing.tables.reader import run_now, table_rows
+from lakevilla_testing.world.faults import Fault, NoFaults, Strike
+from tests.simulation.races.test_groups import interrupted
+from tests.support.search import STRIDE
+from tests.support.simulated.commits import (
+    TABLES,
+    add_to,
+    alone,
+    balances,
+    begin,
+    end,
+    lake,
+    simulation_client,
+)
+
+THREADS = 4
+AMOUNTS = (1, 10, 100, 1000)
+
+
+def transfer(context, client, amount, begun=None):
+    """Move an amount from one table to the other, and look at no result before the commit."""
+    txn = begin(client, context=context, defer=True)
+    if begun is not None:
+        begun[amount] = txn
+    try:
+        yield from add_to(txn, "a", amount)
+        yield from add_to(txn, "b", -amount)
+        yield from commit(txn)
+    except (ConflictError, TransactionAborted):
+        yield from end(txn)
+        return "lost"
+    assert [done.counts.rows_updated for done in txn.work.done] == [1, 1]
+    return "committed"
+
+
+def transfers(begun=None, amounts=AMOUNTS):
+    return [
+        lambda context, client, amount=amount: transfer(context, client, amount, begun)
+        for amount in amounts
+    ]
+
+
+def process(*threads):
+    """Run one process, whose threads share one context."""
+
+    def program(client):
+        context = context_of(client)
+        return (yield from parallel([thread(context, client) for thread in threads]))
+
+    return program
+
+
+def recover(client):
+    return recovery.recover(context_of(client))
+
+
+def commits(simulation):
+    """Return the lake's commits by transactions, without the one that made the tables known."""
+    held = context_of(simulation_client(simulation, "looks"))
+    head = run_now(simulation.store, held.head()).head
+    return [one for one in live_commits_of(simulation, head) if one.kind == "transaction"][1:]
+
+
+def live_commits_of(simulation, head):
+    class _World:
+        pass
+
+    world = _World()
+    world.simulation = simulation
+    return live_commits(world, head)
+
+
+def moved(simulation):
+    """Return the sum of the amounts that were moved; both tables must agree on it."""
+    found = balances(simulation)
+    assert found["a"][0] - 100 == 100 - found["b"][0]
+    return found["a"][0] - 100
+
+
+# ------------------------------------------------------------- going together
+
+
+@pytest.mark.parametrize("iceberg", [(), TABLES, ("b",)])
+def test_threads_that_change_the_same_rows_share_versions_and_redo_nothing(iceberg):
+    shared = 0
+    for seed in range(4):
+        simulation = lake(seed=seed, iceberg=iceberg)
+        client = simulation.add("threads", process(*transfers()))
+        simulation.run()
+        assert client.result == ["committed"] * THREADS
+        assert moved(simulation) == sum(AMOUNTS)
+        made = commits(simulation)
+        ids = [txn for one in made for txn in one.transactions]
+        assert len(ids) == len(set(ids)) == THREADS
+        shared += sum(len(one.members) for one in made)
+        invariants.tables_follow_head(simulation.store, TABLES)
+        invariants.no_id_commits_twice(simulation.store, TABLES)
+    assert shared > 0
+
+
+def test_a_lone_transaction_is_a_version_of_its_own():
+    simulation = lake()
+    simulation.add("threads", process(*transfers(amounts=(1,))))
+    simulation.run()
+    (only,) = commits(simulation)
+    assert only.members == ()
+
+
+# ----------------------------------------------------- one after the other
+
+
+def _drawn(source):
+    """Return the operations of one member."""
+    made = []
+    for _ in range(source.randint(1, 3)):
+        table, number = source.choice(TABLES), source.randrange(2)
+        where = parse_predicate(source.choice((f"id = {number}", "balance > 90", "id >= 0")))
+        match source.randrange(5):
+            case 0:
+                made.append(Delete(table, parse_predicate(f"id = {number} AND balance > 300")))
+            case 1:
+                # The number does not fit the column's type: the statement fails on such a row.
+                value = "CASE WHEN balance > 120 THEN 9223372036854775807 + 1 ELSE balance + 7 END"
+                made.append(Update(table, {"balance": parse_expression(value)}, where))
+            case _:
+                value = source.choice(("balance + 10", "balance * 2", f"{100 + number}"))
+                made.append(Update(table, {"balance": parse_expression(value)}, where))
+    return made
+
+
+def _member(context, client, operations, *, wait):
+    txn = begin(client, context=context, defer=True)
+    try:
+        for one in operations:
+            yield from execute(txn, one, type(one).__name__.lower())
+        yield from sleep(wait)
+        yield from commit(txn)
+    except LakeVillaError as error:
+        yield from end(txn)
+        return txn.id, error.kind
+    return txn.id, [done.counts.rows for done in txn.work.done]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_combined_commit_does_the_same_as_its_members_one_after_the_other(seed):
+    source = random.Random(f"combined/{seed}")
+    members = [_drawn(source) for _ in range(source.randint(2, 6))]
+    simulation = lake(seed=seed)
+    client = simulation.add(
+        "threads",
+        process(*[lambda c, k, ops=ops: _member(c, k, ops, wait=0) for ops in members]),
+    )
+    simulation.run()
+    told = dict(client.result)
+    order = [txn for one in commits(simulation) for txn in one.transactions]
+    by_id = {txn: ops for (txn, _), ops in zip(client.result, members, strict=True)}
+    again = lake(seed=seed)
+    for number, txn in enumerate(order):
+        name = f"alone{number}"
+
+        def one(client, ops=by_id[txn]):
+            return (yield from _member(context_of(client), client, ops, wait=0))
+
+        assert alone(again, one, name)[1] == told[txn]
+    assert balances(simulation) == balances(again)
+    # A member that is not there was refused, and would have been refused at the end, too.
+    for txn in by_id.keys() - set(order):
+        assert isinstance(told[txn], str)
+
+
+# ------------------------------------------------------------------ mishaps
+
+
+def test_a_crash_of_the_process_at_any_request_leaves_each_member_whole_or_absent():
+    def setting(faults, schedule):
+        simulation = lake(faults, schedule)
+        simulation.add("owner", process(*transfers(amounts=AMOUNTS[:3])), restart=recover)
+        return simulation
+
+    def check(simulation):
+        alone(simulation, recover, "other")
+        assert moved(simulation) in {a + b + c for a in (0, 1) for b in (0, 10) for c in (0, 100)}
+        invariants.tables_follow_head(simulation.store, TABLES)
+        invariants.no_id_commits_twice(simulation.store, TABLES)
+
+    assert crash_everywhere(setting, check, "owner", every=STRIDE) > 30 // STRIDE
+
+
+class _AtHead(NoFaults):
+    """Fault the first replacements of HEAD that a client sends."""
+
+    def __init__(self, fault, times):
+        self.fault = fault
+        self.left = times
+
+    def strike(self, client, number, attempt):
+        if client != "threads" or not isinstance(attempt, Put) or attempt.key != HEAD_KEY:
+            return None
+        if self.left == 0:
+            return None
+        self.left -= 1
+        return Strike(self.fault)
+
+
+@pytest.mark.parametrize("fault", [Fault.APPLIED_503, Fault.APPLIED_CUT, Fault.DELAYED_WRITE])
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_a_lost_acknowledgement_is_settled_for_all_members(fault, times):
+    simulation = lake(NoFaults())
+    simulation.faults = _AtHead(fault, times)
+    client = simulation.add("threads", process(*transfers()))
+    simulation.run()
+    simulation.land_delayed_writes()
+    assert client.result == ["committed"] * THREADS
+    assert moved(simulation) == sum(AMOUNTS)
+    invariants.no_id_commits_twice(simulation.store, TABLES)
+
+
+def _ctrl_c(thread, at, sent, begun, amount, *, again):
+    """Interrupt a thread at its effect ``at``; then commit it again, or end it."""
+
+    def program(context, client):
+        try:
+            return (yield from interrupted(thread(context, client), at, sent))
+        except KeyboardInterrupt:
+            txn = begun[amount]
+            if again and txn.state == "open" and len(txn.work.done) == 2:
+                yield from commit(txn)
+                return "committed"
+            yield from end(txn)
+            return "never" if not txn.ending.tried else "unknown"
+
+    return program
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("struck", [0, 1, 3])
+def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_work_of_the_others(struck, sent, again):
+    endings = set()
+    for at in range(1, 60):
+        simulation = lake(seed=at)
+        begun = {}
+        threads = transfers(begun)
+        mine = AMOUNTS[struck]
+        threads[struck] = _ctrl_c(threads[struck], at, sent, begun, mine, again=again)
+        client = simulation.add("threads", process(*threads))
+        simulation.run()
+        results = list(client.result)
+        ending = results.pop(struck)
+        endings.add(ending)
+        assert results == ["committed"] * (THREADS - 1)
+        alone(simulation, recover, "other")
+        there = moved(simulation) - (sum(AMOUNTS) - mine)
+        assert there in (0, mine)
+        assert ending != "committed" or there
+        assert ending != "never" or not there
+        told = alone(simulation, _asking(begun[mine].id), "asker")
+        assert told.state == ("committed" if there else "aborted")
+        invariants.no_id_commits_twice(simulation.store, TABLES)
+    assert endings >= ({"committed"} if again else {"never", "unknown", "committed"})
+
+
+def _asking(txn_id):
+    return lambda client: outcome(context_of(client), txn_id)
+
+
+def test_an_aborted_member_does_not_commit_and_the_others_do():
+    decided = set()
+    for seed in range(24):
+        begun = {}
+
+        def fencer(context, client, begun=begun, wait=0.2 * seed):
+            yield from sleep(wait)
+            while AMOUNTS[-1] not in begun:
+                yield from sleep(0.01)
+            return (yield from fence(context_of(client), begun[AMOUNTS[-1]].id))
+
+        simulation = lake(seed=seed)
+        client = simulation.add("threads", process(fencer, *transfers(begun)))
+        simulation.run()
+        fenced, *rest, last = client.result
+        assert rest == ["committed"] * (THREADS - 1)
+        assert (last == "committed") == (fenced is not None)
+        assert moved(simulation) == sum(AMOUNTS[:-1]) + (AMOUNTS[-1] if fenced else 0)
+        decided.add(last)
+    assert decided == {"committed", "lost"}
+
+
+def test_processes_that_combine_their_threads_lose_no_update_to_each_other():
+    for seed in range(6):
+        simulation = lake(seed=seed)
+        names = [("one", AMOUNTS), ("two", tuple(10_000 * n for n in AMOUNTS))]
+        clients = [
+            simulation.add(name, process(*transfers(amounts=amounts))) for name, amounts in names
+        ]
+        simulation.run()
+        assert [client.result for client in clients] == [["committed"] * THREADS] * 2
+        assert moved(simulation) == 10_001 * sum(AMOUNTS)
+        invariants.no_id_commits_twice(simulation.store, TABLES)
+
+
+def test_a_foreign_change_before_publishing_replays_each_member():
+    simulation = lake()
+
+    def program(client):
+        context = context_of(client)
+
+        def committing(amount):
+            txn = begin(client, context=context, defer=True)
+            yield from add_to(txn, "a", amount)
+            yield from commit(txn, publish=False)
+
+        yield from parallel([committing(amount) for amount in AMOUNTS])
+        yield from delta_writer.rewrite(
+            client, "a", lambda row: {**row, "balance": row["balance"] + 5}
+        )
+        yield from recovery.recover(context_of(client))
+
+    simulation.add("threads", program)
+    simulation.run()
+    assert any(one.members for one in commits(simulation))
+    rows = {row["id"]: row["balance"] for row in table_rows(simulation.store, "a")}
+    assert rows[0] == 105 + sum(AMOUNTS)
