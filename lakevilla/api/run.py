@@ -26,6 +26,7 @@ from lakevilla.errors import (
     InvalidOperation,
     LakeVillaError,
     RefNotFound,
+    StoreError,
     TransactionAborted,
 )
 from lakevilla.global_log.keys import parse_key
@@ -41,6 +42,7 @@ from lakevilla.results import Outcome, TransactionInfo
 from lakevilla.settings import MOST_SECONDS, shown
 from lakevilla.store.effects import Program, delete, sleep
 from lakevilla.sublogs.record import record_key
+from lakevilla.transaction.commit.together.combine import defer_if_hot
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, KeyUse
@@ -86,8 +88,18 @@ ATTEMPTS = 10
 Begin = Callable[[TransactionState | None], Executor]
 
 
-def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts: int) -> T | None:
-    """Call ``fn`` in a transaction, at most ``attempts`` times (``Lake.run``)."""
+def run(
+    client: LakeClient,
+    begin: Begin,
+    fn: Callable[[Executor], T],
+    attempts: int,
+    *,
+    may_defer: bool = True,
+) -> T | None:
+    """Call ``fn`` in a transaction, at most ``attempts`` times (``Lake.run``).
+
+    ``may_defer``: defer the operations while other threads change the same rows (note 68).
+    """
     check_attempts(attempts)
     kept: TransactionState | None = None
     losses = 0
@@ -99,9 +111,12 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 return None  # another process has resumed and committed it, or its key is committed
             client = executor.client
             value: T | None = None
+            is_deferred = may_defer and defer_if_hot(executor.state)
+            has_returned = False
             try:
                 with executor:
                     value = fn(executor)
+                    has_returned = True
                 return value
             except CommitOutcomeUnknown as unknown:
                 if unknown.idempotency_key is not None or executor.state.has_committed:
@@ -127,6 +142,10 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
                 # The function may raise ``AlreadyCommitted`` for another transaction's key.
                 if isinstance(caught, AlreadyCommitted) and executor.was_committed:
                     return None
+                is_late = is_deferred and has_returned and _is_of_a_verb(caught)
+                if is_late and not executor.state.has_committed:
+                    # The verb itself shall raise the error, within ``fn``.
+                    return run(client, begin, fn, attempts - attempt, may_defer=False)
                 kept = executor.lost  # the function has turned a conflict into another error
                 raise
             if attempt + 1 == attempts:
@@ -144,6 +163,11 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
         if kept is not None:
             _end_kept(client, kept)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _is_of_a_verb(error: BaseException) -> bool:
+    """Return whether a verb would have raised the error, had its operation not been deferred."""
+    return isinstance(error, LakeVillaError) and not isinstance(error, StoreError)
 
 
 def _never_committed(txn_id: str, attempts: int) -> TransactionAborted:

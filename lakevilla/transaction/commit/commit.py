@@ -93,13 +93,21 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
     landed = yield from found_in_head(txn)
     if landed is not None:
         return landed
-    if may_combine(txn):
-        return (yield from commit_combined(txn, _performed_and_decided))
-    return (yield from _performed_and_decided(txn))
+    while True:
+        decided = yield from (
+            commit_combined(txn, _performed_and_decided)
+            if may_combine(txn)
+            else _performed_and_decided(txn)
+        )
+        if decided is not None:
+            return decided
 
 
-def _performed_and_decided(txn: TransactionState) -> Program[Decided]:
-    """Perform what is deferred, store all that the commit names, and replace HEAD."""
+def _performed_and_decided(txn: TransactionState) -> Program[Decided | None]:
+    """Perform what is deferred, store all that the commit names, and replace HEAD.
+
+    None if the transaction was put off after a conflict: it may be combined with others now.
+    """
     has_looked = yield from _take_turn(txn)  # 1
     while True:
         yield from perform_deferred(txn)
@@ -117,7 +125,9 @@ def _performed_and_decided(txn: TransactionState) -> Program[Decided]:
             case Decided() as decided:
                 return decided
             case Redone():
-                pass  # the redone operations need a new commit object
+                # The redone operations need a new commit object.
+                if may_combine(txn):
+                    return None
 
 
 def _upload(txn: TransactionState, sealed: Sealed, *, looking: bool) -> Program[list[Ahead]]:

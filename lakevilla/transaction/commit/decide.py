@@ -24,6 +24,7 @@ from lakevilla.lake.publishing.publish import publish_once
 from lakevilla.markers.reservation import reserved_ahead
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
+from lakevilla.transaction.commit.together.combine import put_off
 from lakevilla.transaction.commit.together.crowd import commit_together, wait_until_over
 from lakevilla.transaction.commit.together.group import (
     Candidate,
@@ -106,6 +107,7 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                     return landed
                 if found.conflict is not None:
                     raise txn.fail(found.conflict)
+                put_off(txn, found)
                 with during("validate"):
                     yield from rebase(txn, held, found)
                 return Redone()

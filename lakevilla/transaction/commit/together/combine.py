@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError
@@ -36,6 +36,8 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.transaction.commit.together.group import Failed, MembersChanged, own_commit
 from lakevilla.transaction.commit.together.replacing import unknown
+from lakevilla.transaction.redo.deferred import defer
+from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.redo.replay import undo_since
 from lakevilla.transaction.state.parts import Combined, Done, MemberOfCombined, Options
 from lakevilla.transaction.state.status import Status
@@ -48,9 +50,14 @@ from lakevilla.transaction.verbs.read_write import execute
 
 #: The most members of a combined transaction: 64 ids take 2.4 KB of HEAD's list.
 MOST_MEMBERS = 64
-#: Of so many members a combined transaction has been too unlucky to be tried again: each of them
-#: commits by itself.
+#: For so long a lake is hot after transactions have changed the same rows.
+_HOT_SECONDS = 2.0
+#: So often the members that wait are performed together before each of them commits by itself.
 _MOST_ATTEMPTS = 3
+
+
+#: Perform and commit a transaction by itself, up to the commit point; None if it was put off.
+Steps = Callable[[TransactionState], Program[Decided | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +76,49 @@ class Waiting(Member[Answer]):
     since: int
 
 
-def may_combine(txn: TransactionState) -> bool:
-    """Return whether other transactions of this process may be performed together with this one.
+class Combining(Group[Waiting]):
+    """The transactions of a lake that wait to be combined.
 
-    Nobody has seen a result of it: all its operations are deferred, and it has read nothing. It
-    needs nothing of its own in HEAD or in a log: no place in a queue, no key, no metadata. (Rule
-    K1.)
+    The lake is *hot* in this process for some seconds after a transaction has lost a race for rows
+    or was combined: then ``lake.run`` defers operations by itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hot_until = float("-inf")
+
+    def note_hot(self, context: Context) -> None:
+        self._hot_until = context.clock.elapsed() + _HOT_SECONDS
+
+    def is_hot(self, context: Context) -> bool:
+        return context.clock.elapsed() < self._hot_until
+
+
+def defer_if_hot(txn: TransactionState) -> bool:
+    """Defer the operations of a new transaction if it may be combined; return whether that is so.
+
+    Its caller must be able to run it again: an error of an operation is raised at the commit.
+    """
+    is_hot = _group_of(txn.context).is_hot(txn.context)
+    if txn.options.defer or not is_hot or not may_be_member(txn):
+        return False
+    txn.options = replace(txn.options, defer=True)
+    return True
+
+
+def may_be_member(txn: TransactionState) -> bool:
+    """Return whether a transaction may become a member, by its options and by what was seen of it.
+
+    Its caller has read no rows and no counts. It needs nothing of its own in HEAD or in a log: no
+    place in a queue, no key, no metadata. (Rule K1.)
     """
     options, work, ending = txn.options, txn.work, txn.ending
     return (
         txn.context.settings.combine
+        and txn.combined is None
         and txn.through_head
-        and bool(work.done)
         and all(_may_be_combined(done) for done in work.done)
-        and not (work.reads or work.catalog or work.behind or work.merging or work.bodies)
+        and not (work.reads or work.catalog or work.behind or work.merging)
         and not (ending.shared or ending.is_in_doubt)
         and txn.claims.key is None
         and txn.claims.queue is None
@@ -94,9 +130,19 @@ def may_combine(txn: TransactionState) -> bool:
     )
 
 
+def may_combine(txn: TransactionState) -> bool:
+    """Return whether a transaction may be performed together with others of this process.
+
+    Besides ``may_be_member``, all its operations are deferred.
+    """
+    work = txn.work
+    is_deferred = bool(work.done) and all(done.deferred for done in work.done)
+    return is_deferred and not work.bodies and may_be_member(txn)
+
+
 def _may_be_combined(done: Done) -> bool:
     operation = done.operation
-    if not done.deferred or done.observed or evolves(operation):
+    if done.observed or evolves(operation):
         return False
     match operation:
         case Update() | Delete():
@@ -107,13 +153,31 @@ def _may_be_combined(done: Done) -> bool:
             return False
 
 
+def put_off(txn: TransactionState, found: Examination) -> bool:
+    """Defer a transaction's operations again after a conflict, if it may be a member then.
+
+    To redo them with those of other transactions costs less than to race against these. The
+    transaction must still move to the state that ``found`` describes. False if it must redo its
+    operations by itself.
+    """
+    if found.redo_from is None or not txn.work.done or not may_be_member(txn):
+        return False
+    if txn.work.redos >= txn.context.settings.max_redos or found.remarked:
+        return False
+    defer(txn, {done.table for done in txn.work.done})
+    txn.work.redos += 1
+    found.redo_from = None
+    _group_of(txn.context).note_hot(txn.context)
+    return True
+
+
 def commit_combined(
     txn: TransactionState,
-    steps: Callable[[TransactionState], Program[Decided]],
-) -> Program[Decided]:
+    steps: Steps,
+) -> Program[Decided | None]:
     """Commit a transaction, with others that wait for the same if there are any.
 
-    ``steps`` performs and commits a transaction up to the commit point.
+    None if it was put off after a conflict, and must be committed again.
 
     Raises
     ------
@@ -137,8 +201,10 @@ def commit_combined(
             return (yield from steps(txn))
 
 
-def _group_of(context: Context) -> Group[Waiting]:
-    return context.groups.named("combine")
+def _group_of(context: Context) -> Combining:
+    group = context.groups.named("combine", Combining)
+    assert isinstance(group, Combining)
+    return group
 
 
 # ---------------------------------------------------------------- the leader
@@ -146,9 +212,9 @@ def _group_of(context: Context) -> Group[Waiting]:
 
 def _lead(
     context: Context,
-    group: Group[Waiting],
+    group: Combining,
     own: Waiting,
-    steps: Callable[[TransactionState], Program[Decided]],
+    steps: Steps,
 ) -> Program[Answer]:
     """Commit all that wait, until the leader's own transaction has its answer; return it."""
     attempts = 0
@@ -158,7 +224,10 @@ def _lead(
             continue
         present = group.present(MOST_MEMBERS)
         if len(present) == 1:
-            return (yield from steps(own.txn))
+            decided = yield from steps(own.txn)
+            if decided is not None:
+                return decided
+            continue
         attempts += 1
         if attempts > _MOST_ATTEMPTS:
             group.answer(dict.fromkeys(present, Alone()))
@@ -181,7 +250,7 @@ class Attempt:
 
 
 def _performed(
-    context: Context, group: Group[Waiting], present: Sequence[Waiting]
+    context: Context, group: Combining, present: Sequence[Waiting]
 ) -> Program[Attempt | None]:
     """Perform the members' operations, one member on what those before it have left (rule K2).
 
@@ -217,7 +286,7 @@ def _performed(
     return attempt
 
 
-def _begin(group: Group[Waiting], attempt: Attempt, number: int) -> bool:
+def _begin(group: Combining, attempt: Attempt, number: int) -> bool:
     """Note for each member that a replacement of HEAD ``number`` may commit it (rule K6)."""
 
     def note_tried(waiting: Waiting) -> None:
@@ -258,14 +327,15 @@ def _check_table(
 
 
 def _commit(
-    group: Group[Waiting],
+    group: Combining,
     attempt: Attempt,
-    steps: Callable[[TransactionState], Program[Decided]],
+    steps: Steps,
 ) -> Program[None]:
     """Commit a combined transaction, and answer its members by the outcome."""
     combined = attempt.txn
     try:
         decided = yield from steps(combined)
+        assert decided is not None, "a combined transaction is not put off"
     except CommitOutcomeUnknown as error:
         answers = {one: unknown(one.txn, error.message) for one in attempt.members}
         group.answer(answers, settled=True)
@@ -277,12 +347,11 @@ def _commit(
         answer = dict.fromkeys(attempt.members, Alone()) if is_alone else {}
         yield from _drop(group, attempt, answer)
     else:
+        group.note_hot(combined.context)
         group.answer(_decided(attempt, decided), settled=True)
 
 
-def _drop(
-    group: Group[Waiting], attempt: Attempt, answers: Mapping[Waiting, Answer]
-) -> Program[None]:
+def _drop(group: Combining, attempt: Attempt, answers: Mapping[Waiting, Answer]) -> Program[None]:
     """Give up a combined transaction that certainly is not committed."""
     for one in attempt.members:
         if not one.has_left:
@@ -310,7 +379,7 @@ def note_counts(txn: TransactionState, summary: CommitSummary) -> Program[None]:
                     done.counts, done.deferred = Counts(*counts), False
 
 
-def _settle(context: Context, group: Group[Waiting], attempt: Attempt) -> Program[None]:
+def _settle(context: Context, group: Combining, attempt: Attempt) -> Program[None]:
     """Settle an attempt whose leader was interrupted: it may have been stored, or may yet be.
 
     Until then none of its members is performed again, or refused (rule K9). HEAD is replaced by one
