@@ -34,7 +34,12 @@ from lakevilla.sublogs.operations import (
     Update,
     tables_read,
 )
-from lakevilla.transaction.commit.together.group import Failed, MembersChanged, own_commit
+from lakevilla.transaction.commit.together.group import (
+    Failed,
+    MembersChanged,
+    commits_of,
+    own_commit,
+)
 from lakevilla.transaction.commit.together.replacing import unknown
 from lakevilla.transaction.redo.deferred import defer
 from lakevilla.transaction.redo.rebase import Examination
@@ -160,14 +165,18 @@ def put_off(txn: TransactionState, found: Examination) -> bool:
     transaction must still move to the state that ``found`` describes. False if it must redo its
     operations by itself.
     """
-    if found.redo_from is None or not txn.work.done or not may_be_member(txn):
+    context = txn.context
+    if found.redo_from is None or found.remarked or not may_be_member(txn):
         return False
-    if txn.work.redos >= txn.context.settings.max_redos or found.remarked:
+    group = _group_of(context)
+    if not (group.present() or commits_of(context).present() or group.is_hot(context)):
+        return False  # no other transaction of this process is about to commit
+    if txn.work.redos >= context.settings.max_redos:
         return False
     defer(txn, {done.table for done in txn.work.done})
     txn.work.redos += 1
     found.redo_from = None
-    _group_of(txn.context).note_hot(txn.context)
+    group.note_hot(context)
     return True
 
 
