@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError
+from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.head import CommitSummary, Head, successor
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import Group, Member, lead_or_follow
@@ -120,6 +121,7 @@ def may_be_member(txn: TransactionState) -> bool:
     options, work, ending = txn.options, txn.work, txn.ending
     return (
         txn.context.settings.combine
+        and txn.context.engine.spreads == 1  # an operation of Spark is a job
         and txn.combined is None
         and txn.through_head
         and all(_may_be_combined(done) for done in work.done)
@@ -269,12 +271,13 @@ def _performed(
     options = Options(Feature.R | Feature.I)
     combined = begin(TransactionState(context, context.new_txn_id(), options, through_head=True))
     members: list[Waiting] = []
+    small: set[str] = set()
     by_itself: list[Waiting] = []
     for one in present:
         before = len(combined.work.done)
         try:
             with of(one.txn.phases):
-                yield from _perform(combined, one.txn)
+                yield from _perform(combined, one.txn, small)
             members.append(one)
         except Exception:
             by_itself.append(one)
@@ -307,13 +310,20 @@ def _begin(group: Combining, attempt: Attempt, number: int) -> bool:
     return group.begin(attempt, attempt.members, note_tried)
 
 
-def _perform(combined: TransactionState, member: TransactionState) -> Program[None]:
+def _perform(
+    combined: TransactionState, member: TransactionState, small: set[str]
+) -> Program[None]:
+    """Perform a member's operations; ``small`` are tables whose size was checked before."""
     operations = [done.operation for done in member.work.done]
     tables = {table for one in operations for table in (one.table, *tables_read(one))}
     yield from touch(combined, sorted(tables), probing=True, access="write")
-    limit = combined.context.settings.in_memory_file_limit_bytes
     for table in tables:
-        yield from _check_table(combined, member, table, limit)
+        snapshot = combined.work.tables[table].snapshot
+        if snapshot.table_id != member.work.tables[table].snapshot.table_id:
+            raise _Unfit
+        if table not in small:
+            yield from _check_small(combined, snapshot)
+            small.add(table)
     for operation in operations:
         layout = combined.work.tables[operation.table].snapshot.layout
         verb = type(operation).__name__.lower()
@@ -321,17 +331,15 @@ def _perform(combined: TransactionState, member: TransactionState) -> Program[No
 
 
 class _Unfit(Exception):
-    """A table is not the one that the member has seen, or is too large."""
+    """A table is not the one that the member has seen, or can't be changed by many at once."""
 
 
-def _check_table(
-    combined: TransactionState, member: TransactionState, table: str, limit: int
-) -> Program[None]:
-    snapshot, seen = combined.work.tables[table].snapshot, member.work.tables[table].snapshot
-    if snapshot.table_id != seen.table_id or snapshot.layout.change_data_feed:
+def _check_small(combined: TransactionState, snapshot: TableSnapshot) -> Program[None]:
+    """Refuse a table whose files are large, or whose change feed has the changes of one commit."""
+    if snapshot.layout.change_data_feed:
         raise _Unfit
     files = yield from snapshot.files()
-    if sum(files.column("size").to_pylist()) > limit:
+    if sum(files.column("size").to_pylist()) > combined.context.settings.in_memory_file_limit_bytes:
         raise _Unfit
 
 
