@@ -26,7 +26,6 @@ from lakevilla.errors import (
     InvalidOperation,
     LakeVillaError,
     RefNotFound,
-    StoreError,
     TransactionAborted,
 )
 from lakevilla.global_log.keys import parse_key
@@ -112,21 +111,12 @@ def run(
             client = executor.client
             value: T | None = None
             is_deferred = may_defer and defer_if_hot(executor.state)
-            has_returned = False
             try:
                 with executor:
                     value = fn(executor)
-                    has_returned = True
                 return value
             except CommitOutcomeUnknown as unknown:
-                if unknown.idempotency_key is not None or executor.state.has_committed:
-                    raise  # its key can't be settled; or it has committed: another one's error
-                # Only HEAD can be read here; the caller must look for a log entry.
-                ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
-                if ended not in ("committed", "aborted"):
-                    raise
-                executor.give_back()  # settled: it can't commit any more
-                if ended == "committed":
+                if _settled(client, executor, unknown) == "committed":
                     return value
                 error: LakeVillaError | None = None
             except (ConflictError, TransactionAborted, RefNotFound) as failed:
@@ -142,20 +132,14 @@ def run(
                 # The function may raise ``AlreadyCommitted`` for another transaction's key.
                 if isinstance(caught, AlreadyCommitted) and executor.was_committed:
                     return None
-                is_late = is_deferred and has_returned and _is_of_a_verb(caught)
-                if is_late and not executor.state.has_committed:
+                if is_deferred and isinstance(executor.state.ending.failure, InvalidOperation):
                     # The verb itself shall raise the error, within ``fn``.
                     return run(client, begin, fn, attempts - attempt, may_defer=False)
                 kept = executor.lost  # the function has turned a conflict into another error
                 raise
             if attempt + 1 == attempts:
                 raise error or _never_committed(executor.id, attempts)
-            if (
-                error
-                and kept is None
-                and executor.state.ending.shared
-                and _has_committed(client, executor.id)
-            ):
+            if error and kept is None and _has_been_committed(client, executor):
                 return None
             if kept is None or kept.claims.queue is None:
                 client.run(_pause(client.context, attempt))
@@ -165,9 +149,21 @@ def run(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _is_of_a_verb(error: BaseException) -> bool:
-    """Return whether a verb would have raised the error, had its operation not been deferred."""
-    return isinstance(error, LakeVillaError) and not isinstance(error, StoreError)
+def _settled(client: LakeClient, executor: Executor, unknown: CommitOutcomeUnknown) -> str:
+    """Return "committed" or "aborted"; raise the error again if the outcome can't be settled."""
+    if unknown.idempotency_key is not None or executor.state.has_committed:
+        raise unknown  # its key can't be settled; or it has committed: another one's error
+    # Only HEAD can be read here; the caller must look for a log entry.
+    ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
+    if ended not in ("committed", "aborted"):
+        raise unknown
+    executor.give_back()  # settled: it can't commit any more
+    return ended
+
+
+def _has_been_committed(client: LakeClient, executor: Executor) -> bool:
+    """Return whether another process has committed the transaction, if it was saved."""
+    return executor.state.ending.shared and _has_committed(client, executor.id)
 
 
 def _never_committed(txn_id: str, attempts: int) -> TransactionAborted:

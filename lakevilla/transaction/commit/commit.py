@@ -106,7 +106,7 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
 def _performed_and_decided(txn: TransactionState) -> Program[Decided | None]:
     """Perform what is deferred, store all that the commit names, and replace HEAD.
 
-    None if the transaction was put off after a conflict: it may be combined with others now.
+    None if its operations were deferred again after a conflict: it may be combined with others.
     """
     has_looked = yield from _take_turn(txn)  # 1
     while True:

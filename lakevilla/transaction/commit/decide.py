@@ -24,7 +24,7 @@ from lakevilla.lake.publishing.publish import publish_once
 from lakevilla.markers.reservation import reserved_ahead
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.transaction.commit.together.combine import put_off
+from lakevilla.transaction.commit.together.combine import defer_again
 from lakevilla.transaction.commit.together.crowd import commit_together, wait_until_over
 from lakevilla.transaction.commit.together.group import (
     Candidate,
@@ -37,7 +37,7 @@ from lakevilla.transaction.commit.together.group import (
 )
 from lakevilla.transaction.commit.upload import Sealed
 from lakevilla.transaction.queue.wait import wait_for_turn
-from lakevilla.transaction.redo.rebase import rebase
+from lakevilla.transaction.redo.rebase import Examination, rebase
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.validation.validate import catch_up
@@ -101,22 +101,29 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
             case Declined(held, found):
                 if found is None:
                     continue  # the id is fenced in that HEAD, or other transactions go first
-                # Another client may still include the proposed commit in HEAD, or has done so.
-                landed = yield from await_proposals(txn)
-                if landed is not None:
-                    return landed
-                if found.conflict is not None:
-                    raise txn.fail(found.conflict)
-                put_off(txn, found)
-                with during("validate"):
-                    yield from rebase(txn, held, found)
-                return Redone()
+                return (yield from _declined(txn, held, found))
             case Failed(error):
                 if not isinstance(error, CommitOutcomeUnknown):
                     txn.ending.head_tried = before  # the write sent now was not stored
                 if isinstance(error, ConflictError):
                     txn.fail(error)
                 raise error
+
+
+def _declined(
+    txn: TransactionState, held: HeldHead, found: Examination
+) -> Program[Decided | Redone]:
+    """Move a transaction that does not fit ``held`` there, or raise its conflict."""
+    # Another client may still include the proposed commit in HEAD, or has done so.
+    landed = yield from await_proposals(txn)
+    if landed is not None:
+        return landed
+    if found.conflict is not None:
+        raise txn.fail(found.conflict)
+    defer_again(txn, found)
+    with during("validate"):
+        yield from rebase(txn, held, found)
+    return Redone()
 
 
 def await_proposals(txn: TransactionState) -> Program[Decided | None]:

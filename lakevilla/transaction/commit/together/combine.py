@@ -62,7 +62,8 @@ _HOT_SECONDS = 2.0
 _MOST_ATTEMPTS = 3
 
 
-#: Perform and commit a transaction by itself, up to the commit point; None if it was put off.
+#: Perform and commit a transaction by itself, up to the commit point; None if its operations were
+#: deferred again.
 Steps = Callable[[TransactionState], Program[Decided | None]]
 
 
@@ -160,7 +161,7 @@ def _may_be_combined(done: Done) -> bool:
             return False
 
 
-def put_off(txn: TransactionState, found: Examination) -> bool:
+def defer_again(txn: TransactionState, found: Examination) -> bool:
     """Defer a transaction's operations again after a conflict, if it may be a member then.
 
     To redo them with those of other transactions costs less than to race against these. The
@@ -188,7 +189,7 @@ def commit_combined(
 ) -> Program[Decided | None]:
     """Commit a transaction, with others that wait for the same if there are any.
 
-    None if it was put off after a conflict, and must be committed again.
+    None if its operations were deferred again after a conflict.
 
     Raises
     ------
@@ -352,7 +353,7 @@ def _commit(
     combined = attempt.txn
     try:
         decided = yield from steps(combined)
-        assert decided is not None, "a combined transaction is not put off"
+        assert decided is not None, "a combined transaction is redone by itself"
     except CommitOutcomeUnknown as error:
         answers = {one: unknown(one.txn, error.message) for one in attempt.members}
         group.answer(answers, settled=True)
