@@ -7,7 +7,7 @@ itself, in bounded memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
@@ -148,12 +148,15 @@ class Written:
 
     ``body`` is its content while it has not been stored yet (the commit stores it in the same round
     as the commit object); None once it is on the store. ``vectors``: the path and the content of an
-    object that must be stored with it, and that has its deleted rows (Iceberg).
+    object that must be stored with it, and that has its deleted rows (Iceberg). ``promised``: the
+    file is not made yet, its size is a guess, and of its statistics only the number of rows is
+    known; ``KeptRows.write`` makes it.
     """
 
     file: DataFile
     body: bytes | None = field(default=None, repr=False)
     vectors: tuple[str, bytes] | None = field(default=None, repr=False)
+    promised: bool = False
 
     @property
     def bodies(self) -> dict[str, bytes]:
@@ -216,6 +219,37 @@ class MergeSpec(msgspec.Struct, frozen=True):
     source_alias: str
     target_alias: str
     clauses: tuple[MergeClause, ...]
+
+
+class KeptRows(Protocol):
+    """Rows of a table's small files in an engine's memory, which operations change there in turn.
+
+    An operation makes a new file, as it would without. But the file is only promised: it is made
+    when its contents are needed, which are never needed of most (docs/design/0067-many-changes.md).
+    """
+
+    @property
+    def layout(self) -> Layout:
+        """Return the layout of all files of which it keeps rows."""
+
+    def change(
+        self,
+        table: TableInput,
+        assignments: Mapping[str, Expr] | None,
+        where: Expr,
+        name: FileNamer,
+    ) -> Program[Rewrite | None]:
+        """Update the rows for which ``where`` is true; without ``assignments``, delete them.
+
+        The files of the result are promised. Return None, without any effect, if these rows can't
+        be kept. All files of ``table`` either are in ``current`` or can be read.
+        """
+
+    def current(self, paths: Iterable[str]) -> set[str]:
+        """Return those files whose rows it has, unchanged since the file was made."""
+
+    def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
+        """Make files that were promised, in any order."""
 
 
 class Engine(Protocol):
@@ -289,6 +323,12 @@ class Engine(Protocol):
 
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
         """Delete rows; files whose rows all match are removed without being rewritten."""
+
+    def keep(self, layout: Layout) -> KeptRows | None:
+        """Return an object, for one transaction, that keeps rows of a table in memory.
+
+        None if the engine keeps no rows, or if it keeps none of such a table.
+        """
 
     def merge(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from sqlglot.executor import execute
 from lakevilla.clock import Clock
 from lakevilla.engines.base import (
     FileNamer,
+    KeptRows,
     MergeClause,
     MergeSpec,
     Refreshed,
@@ -152,6 +153,10 @@ class RowEngine:
             found.append((yield from function(portion)))
         return found
 
+    def files_read(self, table: TableInput) -> Program[list[_File]]:
+        """Return files with their rows."""
+        return (yield from _read(table, self._held))
+
     def update(
         self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
     ) -> Program[Rewrite]:
@@ -170,6 +175,9 @@ class RowEngine:
             changed.note(one, [None if is_true(where, row) else row for row in one.rows])
         count = changed.count
         return self._rewrite(table.layout, changed, name, deleted=count, matched=count)
+
+    def keep(self, layout: Layout) -> KeptRows | None:
+        return None if layout.partition_by else _KeptRows(self, layout)
 
     def merge(
         self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
@@ -283,11 +291,12 @@ class RowEngine:
         for row in rows:
             key = tuple(row[column] for column in layout.partition_by)
             groups.setdefault(key, []).append(row)
-        return tuple(self._file(layout, key, group, name) for key, group in groups.items())
+        return tuple(self.file_of(layout, key, group, name) for key, group in groups.items())
 
-    def _file(
+    def file_of(
         self, layout: Layout, key: tuple[Any, ...], rows: list[Row], name: FileNamer
     ) -> Written:
+        """Make the file of a partition's rows."""
         physical = dict(zip(layout.schema.names, layout.physical, strict=True))
         known = dict(zip(layout.schema.names, layout.statistics_schema, strict=True))
         texts = [
@@ -325,6 +334,78 @@ class RowEngine:
             tags={HASH_TAG: hash_of(body)},
         )
         return Written(file, body)
+
+
+class _KeptRows:
+    """The rows of files, by their paths; as DuckDB's, only the newest of them are at hand."""
+
+    def __init__(self, engine: RowEngine, layout: Layout) -> None:
+        self._engine = engine
+        self.layout = layout
+        self._rows: dict[str, list[Row]] = {}
+        self._newest: dict[str, DataFile] = {}
+
+    def current(self, paths: Iterable[str]) -> set[str]:
+        return self._newest.keys() & set(paths)
+
+    def change(
+        self,
+        table: TableInput,
+        assignments: Mapping[str, Expr] | None,
+        where: Expr,
+        name: FileNamer,
+    ) -> Program[Rewrite | None]:
+        if table.layout is not self.layout or self.layout.marks_deletes:
+            return None
+        paths = table.files["path"].to_pylist()
+        fresh = [place for place, path in enumerate(paths) if path not in self._newest]
+        read = TableInput(self.layout, table.files.take(pa.array(fresh, pa.int64())))
+        for one in (yield from self._engine.files_read(read)):
+            self._newest[one.file.path] = one.file
+            self._rows[one.file.path] = one.rows
+        rows: list[Row] = []
+        removed, hits = [], 0
+        for path in paths:
+            hit = [is_true(where, row) for row in self._rows[path]]
+            if not any(hit):
+                continue
+            hits += sum(hit)
+            removed.append(removal(self._newest[path]))
+            for row, changes in zip(self._rows[path], hit, strict=True):
+                if not changes:
+                    rows.append(row)
+                elif assignments is not None:
+                    new = {column: evaluate(one, row) for column, one in assignments.items()}
+                    rows.append({**row, **new})
+        for row in rows:
+            _check(self.layout, row)
+        for gone in removed:
+            del self._newest[gone.path]
+        written = []
+        if rows:
+            path = name(self.layout.data_directory)
+            count = f'{{"numRecords":{len(rows)}}}'
+            promise = DataFile(path=path, size=1, modification_time=0, stats=count)
+            self._rows[path], self._newest[path] = rows, promise
+            written.append(Written(promise, promised=True))
+        deleted = assignments is None
+        return Rewrite(
+            written=tuple(written),
+            removed=tuple(removed),
+            rows_matched=hits,
+            rows_updated=0 if deleted else hits,
+            rows_deleted=hits if deleted else 0,
+        )
+
+    def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
+        yield from ()
+        return tuple(map(self._made, paths))
+
+    def _made(self, path: str) -> Written:
+        made = self._engine.file_of(self.layout, (), self._rows[path], lambda _: path)
+        if path in self._newest:
+            self._newest[path] = made.file
+        return made
 
 
 class _Changed:

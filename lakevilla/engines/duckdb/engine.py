@@ -14,6 +14,7 @@ import pyarrow as pa
 from lakevilla.engines.base import (
     DataAccess,
     FileNamer,
+    KeptRows,
     MergeSpec,
     Refreshed,
     Rewrite,
@@ -42,9 +43,11 @@ from lakevilla.engines.duckdb.writing.merge import merge, numbered
 from lakevilla.engines.duckdb.writing.rewrite import (
     CHANGE_TYPE,
     Digest,
+    Kept,
     Rewriter,
     digest,
     expression_sql,
+    keeps_rows,
 )
 from lakevilla.engines.duckdb.writing.routing import Routing, hashed, keys_in
 from lakevilla.engines.duckdb.writing.writer import Writer
@@ -208,6 +211,18 @@ class DuckDBEngine:
         """Delete rows; a file whose rows all match is removed, not rewritten."""
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, rewriter.delete(where)))
+
+    def keep(self, layout: Layout) -> KeptRows | None:
+        """Return an object that keeps rows of small files; see ``engines.base.Engine``."""
+        if not keeps_rows(layout):
+            return None
+        return Kept(
+            self._database,
+            layout,
+            self._rewriter,
+            lambda name: self._writer(layout, name, lineage=True),
+            self._looked_into,
+        )
 
     def copied(self, table: TableInput, name: FileNamer) -> Program[Rewrite]:
         """Copy the rows into new files, as a rewrite copies the rows that it does not change."""

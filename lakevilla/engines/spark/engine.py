@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakevilla.engines.base import (
     FileNamer,
+    KeptRows,
     MergeSpec,
     Refreshed,
     Rewrite,
@@ -87,6 +88,10 @@ class SparkEngine:
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
         """Return a block without effect: see ``reads_by_parts``."""
         return nullcontext()
+
+    def keep(self, layout: Layout) -> KeptRows | None:
+        """Return None: the rows are on other machines."""
+        return None
 
     # -- frames ------------------------------------------------------------------
 

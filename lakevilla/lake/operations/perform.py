@@ -15,6 +15,7 @@ from lakevilla.arrow.cast import has_default, missing
 from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.engines.base import (
     FileNamer,
+    KeptRows,
     MergeClause,
     MergeSpec,
     Rewrite,
@@ -81,13 +82,15 @@ TRUE = Literal("boolean", "true")
 class Performed:
     """The result of an operation on a state.
 
-    ``bodies`` are the contents of files, by key, that must still be stored.
+    ``bodies`` are the contents of files, by key, that must still be stored; ``promised`` are the
+    keys of files that must still be made.
     """
 
     change: Change
     counts: Counts
     bodies: dict[str, bytes]
     metrics: dict[str, str]
+    promised: frozenset[str] = frozenset()
 
 
 def perform(
@@ -152,6 +155,37 @@ def perform(
         case Transplant():
             done = yield from transplanted(context, operation, snapshot, name, beneath)
             return _transplanted(layout.location, done)
+
+
+def perform_kept(
+    context: Context,
+    operation: Update | Delete,
+    snapshot: TableSnapshot,
+    name: FileNamer,
+    kept: KeptRows,
+) -> Program[Performed | None]:
+    """Apply ``operation`` to ``snapshot``, in the engine's memory if that is possible.
+
+    None if files must be read that are not made yet: ``perform`` it when they are.
+    """
+    layout = snapshot.layout
+    located = locate(operation, layout)
+    assert isinstance(located, Update | Delete)
+    where = bind(located.where, layout.schema)
+    values = None
+    if isinstance(located, Update):
+        values = bind_assignments(located.assignments, layout.schema)
+    files = yield from _files(snapshot, where)
+    table = TableInput(layout, files)
+    rewrite = yield from kept.change(table, values, where, name)
+    if rewrite is None:
+        if kept.current(files["path"].to_pylist()):
+            return None
+        if values is None:
+            rewrite = yield from context.engine.delete(table, where, name)
+        else:
+            rewrite = yield from context.engine.update(table, values, where, name)
+    return _rewritten(layout.location, rewrite)
 
 
 def _detached(
@@ -412,7 +446,8 @@ def _rewritten(location: str, rewrite: Rewrite) -> Performed:
         len(change.adds),
         len(change.removes),
     )
-    return Performed(change, counts, bodies, _metrics(counts))
+    promised = (f"{location}/{item.file.path}" for item in rewrite.written if item.promised)
+    return Performed(change, counts, bodies, _metrics(counts), frozenset(promised))
 
 
 def _transplanted(location: str, done: Transplanted) -> Performed:

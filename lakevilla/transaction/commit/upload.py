@@ -289,7 +289,8 @@ def check_files(txn: TransactionState) -> Program[None]:
     for done in txn.work.done:
         paths = paths_written(done.table, done.change)
         keys += [file_key(done.table, path) for path in paths]
-    keys = [key for key in dict.fromkeys(keys) if key not in txn.work.bodies]
+    never_stored = txn.work.bodies.keys() | txn.work.promised.keys()
+    keys = [key for key in dict.fromkeys(keys) if key not in never_stored]
     with during("validate"):
         lost = yield from lost_for_good(keys)
     if lost:

@@ -43,7 +43,7 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.transaction.redo.rebase import fetching
 from lakevilla.transaction.redo.replay import lay_over, redo, replay
-from lakevilla.transaction.state.files import made_files
+from lakevilla.transaction.state.files import drop_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -109,8 +109,7 @@ def defer(txn: TransactionState, tables: Collection[str]) -> None:
         if index not in seen and not done.deferred and can_wait(done.operation):
             if done.table not in tables and late.isdisjoint(_tables(done.operation)):
                 continue
-            for key in made_files(done):
-                txn.work.bodies.pop(key, None)
+            drop_files(txn, done)
             done.change, done.metrics = Change(), {}
             done.deferred = done.fitted = True
         if done.deferred:

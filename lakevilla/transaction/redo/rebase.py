@@ -281,7 +281,10 @@ class Fetching:
             files = yield from snapshot.files(where)
         paths, sizes = files.column("path").to_pylist(), files.column("size").to_pylist()
         keys = {file_key(done.table, path): size for path, size in zip(paths, sizes, strict=True)}
-        return {key: size for key, size in keys.items() if key not in self._txn.work.bodies}
+        return {key: size for key, size in keys.items() if self._is_stored(key)}
+
+    def _is_stored(self, key: str) -> bool:
+        return key not in self._txn.work.bodies and key not in self._txn.work.promised
 
 
 def _reading(done: Done, layout: Layout) -> tuple[bool, Expr | None]:

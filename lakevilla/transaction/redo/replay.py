@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 
-from lakevilla.engines.base import FileNamer
+from lakevilla.engines.base import FileNamer, KeptRows
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.base import Change
 from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, RemovedFile, paths_of
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
 from lakevilla.lake.operations.perform import (
+    Performed,
     check_append_only,
     perform,
+    perform_kept,
     performed_as,
 )
 from lakevilla.lake.operations.refresh import still_moved
 from lakevilla.lake.row_changes import compose, marked_again
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Optimize, Transplant
+from lakevilla.sublogs.operations import (
+    Delete,
+    Operation,
+    Optimize,
+    Transplant,
+    Update,
+    is_append,
+    tables_read,
+)
 from lakevilla.transaction.state.files import (
+    drop_files,
     held_files,
     hold_file,
     hold_written,
     keep_files,
-    made_files,
+    make_promised,
     marked_rows,
     note_stored,
     store_files,
@@ -76,8 +88,7 @@ def lay_over(txn: TransactionState) -> None:
 def undo_since(txn: TransactionState, count: int) -> None:
     """Drop the operations after the first ``count``, as if the caller had never requested them."""
     for done in txn.work.done[count:]:
-        for key in made_files(done):
-            txn.work.bodies.pop(key, None)
+        drop_files(txn, done)
     del txn.work.done[count:]
     lay_over(txn)
 
@@ -94,18 +105,12 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
         The operation was deferred until now, and can't be performed. After either error the
         transaction can't commit.
     """
-    for key in made_files(done):
-        txn.work.bodies.pop(key, None)
-    held = yield from held_files(txn, done.table)
-    snapshot = txn.work.tables[done.table].snapshot
+    drop_files(txn, done)
     try:
-        with held, during("data", done.table):
-            if isinstance(done.operation, Transplant):
-                yield from _refuse_values(txn, done.operation, snapshot)
-            beneath = beneath_of(txn, done.table)
-            redone = yield from perform(
-                txn.context, done.operation, snapshot, name, txn.lookup, beneath
-            )
+        if isinstance(done.operation, Transplant):
+            yield from _refuse_values(txn, done.operation)
+        redone = yield from perform_on_own(txn, done.operation, name, again=True)
+        snapshot = txn.work.tables[done.table].snapshot
         check_append_only(snapshot, redone)
         done.operation = performed_as(done.operation, snapshot, redone)
     except InvalidOperation as error:
@@ -120,8 +125,53 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
         # of them belong to no operation from here on.
         done.operation = still_moved(done.operation, redone.change)
     done.deferred = False
-    keep_files(txn, done, redone.bodies)
+    keep_files(txn, done, redone)
     yield from note_stored(txn, done.table)
+
+
+def perform_on_own(
+    txn: TransactionState, operation: Operation, name: FileNamer, *, again: bool = False
+) -> Program[Performed]:
+    """Perform an operation, for the first time or ``again``, on the transaction's present state.
+
+    From the second UPDATE or DELETE of a table on, the engine keeps the rows of small files.
+    """
+    table = operation.table
+    if isinstance(operation, Update | Delete):
+        kept = _kept_rows(txn, operation)
+        if kept is not None:
+            held = yield from held_files(txn, table, kept)
+            snapshot = txn.work.tables[table].snapshot
+            with held, during("data", table):
+                performed = yield from perform_kept(txn.context, operation, snapshot, name, kept)
+            if performed is not None:
+                return performed
+    if not is_append(operation):
+        yield from make_promised(txn, table)
+    reads = again or bool(tables_read(operation))
+    held = (yield from held_files(txn, table)) if reads else nullcontext()
+    snapshot, beneath = txn.work.tables[table].snapshot, beneath_of(txn, table)
+    with held, during("data", table):
+        return (yield from perform(txn.context, operation, snapshot, name, txn.lookup, beneath))
+
+
+def _kept_rows(txn: TransactionState, operation: Update | Delete) -> KeptRows | None:
+    """Return the memory in which the engine performs an operation; None if it needs none."""
+    work, table = txn.work, operation.table
+    layout = work.tables[table].snapshot.layout
+    known = work.kept.get(table)
+    if known is not None and known.layout is layout:
+        return known
+    is_first = all(
+        done.table != table or done.deferred or not isinstance(done.operation, Update | Delete)
+        for done in work.done
+    )
+    if is_first or txn.options.verify:
+        return None
+    kept = txn.context.engine.keep(layout)
+    if kept is not None:
+        work.kept[table] = kept
+    return kept
 
 
 def remarked(txn: TransactionState, done: Done, name: FileNamer) -> Program[bool]:
@@ -150,9 +200,7 @@ def drop_vectors(txn: TransactionState) -> None:
             txn.work.held_bytes -= len(txn.work.bodies.pop(key))
 
 
-def _refuse_values(
-    txn: TransactionState, operation: Transplant, snapshot: TableSnapshot
-) -> Program[None]:
+def _refuse_values(txn: TransactionState, operation: Transplant) -> Program[None]:
     """Refuse to redo a transplant that drops columns: other clients may have written to them."""
     if operation.hides:
         reason = (
@@ -160,6 +208,7 @@ def _refuse_values(
             "dropped from it"
         )
         raise txn.fail(conflict(txn, operation.table, reason))
+    snapshot = txn.work.tables[operation.table].snapshot
     yield from refuse_hidden(txn.context, operation, snapshot)
 
 
@@ -182,6 +231,7 @@ def _refused(txn: TransactionState, done: Done, error: InvalidOperation) -> Lake
 
 def entry_change(txn: TransactionState, table: str, of_table: Iterable[Done]) -> Program[Change]:
     """Return the sum of the changes of one transaction's operations on a table, ``of_table``."""
+    yield from make_promised(txn, table)
     changes = [done.change for done in of_table]
     if not is_mixed(changes):
         return compose(changes)

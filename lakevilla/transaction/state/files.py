@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from lakevilla.engines.base import Written
+import msgspec
+
+from lakevilla.engines.base import KeptRows, Written
 from lakevilla.engines.deletes import rows_in_puffin, rows_marked
 from lakevilla.errors import CommitOutcomeUnknown, StoreError
 from lakevilla.formats.base import Change
@@ -14,6 +16,7 @@ from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, RemovedFile, paths_
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import txn_in
 from lakevilla.lake.context import Tail
+from lakevilla.lake.operations.perform import Performed
 from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail
 from lakevilla.phases import during
 from lakevilla.store.base import ANY, NEW, PutOutcome, Stored
@@ -38,7 +41,9 @@ from lakevilla.transaction.state.transaction import TransactionState
 # The files that a transaction's operations have made, in memory or in the store.
 #
 # An engine reads them from memory where it can, and a file that a later operation of the
-# transaction has replaced is never stored (docs/design/0067-many-changes.md).
+# transaction has replaced is never stored. Of operations that an engine performs on rows in its
+# memory, a file is only promised until something needs its contents
+# (docs/design/0067-many-changes.md).
 
 
 def made_files(done: Done) -> list[str]:
@@ -64,16 +69,20 @@ def own_files(txn: str, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if txn_in(key) == txn]
 
 
-def held_files(txn: TransactionState, location: str) -> Program[AbstractContextManager[None]]:
+def held_files(
+    txn: TransactionState, location: str, kept: KeptRows | None = None
+) -> Program[AbstractContextManager[None]]:
     """Return a block in which an engine can read the files made so far on a table.
 
     It reads them from memory. If it can't, if they are too many bytes to stay there, or if files
-    are compared with what is stored, they are stored first.
+    are compared with what is stored, they are stored first. Promised files are made now, except
+    those that are current in ``kept``.
     """
+    yield from make_promised(txn, location, kept=kept)
     engine = txn.context.engine
     fits = txn.work.held_bytes <= MOST_HELD_BYTES and not txn.options.verify
     if not (engine.reads_by_parts and fits):
-        yield from store_files(txn, location)
+        yield from store_held(txn, _held(txn, location), location)
         return nullcontext()
     # Vectors are read by requests, whatever the engine.
     vectors = [key for key in _held(txn, location) if key.endswith(PUFFIN_SUFFIX)]
@@ -89,6 +98,7 @@ def holds_files(txn: TransactionState, location: str) -> bool:
 
 def store_files(txn: TransactionState, location: str | None = None) -> Program[None]:
     """Store the files made so far (with ``location``, of this table): an engine will read them."""
+    yield from make_promised(txn, location)
     yield from store_held(txn, _held(txn, location), location)
 
 
@@ -180,11 +190,84 @@ def hold_file(txn: TransactionState, key: str, body: bytes) -> None:
     txn.work.held_bytes += len(body)
 
 
-def keep_files(txn: TransactionState, done: Done, bodies: Mapping[str, bytes]) -> None:
-    """Note the files that an operation has made: ``bodies`` are in memory, the rest is stored."""
-    for key, body in bodies.items():
+def keep_files(txn: TransactionState, done: Done, performed: Performed) -> None:
+    """Note the files that an operation has made: in memory, promised, or stored already."""
+    for key, body in performed.bodies.items():
         hold_file(txn, key, body)
-    txn.work.stored.extend(key for key in made_files(done) if key not in bodies)
+    for key in made_files(done):
+        if key in performed.promised:
+            txn.work.promised[key] = txn.work.kept[done.table]
+        elif key not in performed.bodies:
+            txn.work.stored.append(key)
+
+
+def drop_files(txn: TransactionState, done: Done) -> None:
+    """Drop the files in memory that an operation has made: it is undone, or performed again."""
+    for key in made_files(done):
+        txn.work.bodies.pop(key, None)
+        txn.work.promised.pop(key, None)
+
+
+def make_promised(
+    txn: TransactionState,
+    location: str | None = None,
+    *,
+    kept: KeptRows | None = None,
+    replaced: bool = False,
+) -> Program[None]:
+    """Make the live files that were promised (with ``location``, of this table).
+
+    Not those that are current in ``kept``; with ``replaced``, also those that a later operation has
+    replaced. From here on the operations have the files as they are.
+    """
+    if not txn.work.promised:
+        return
+    gone = (
+        set()
+        if replaced
+        else {(done.table, file.path) for done in txn.work.done for file in done.change.removes}
+    )
+    wanted: dict[tuple[str, int], list[str]] = {}
+    owners: dict[int, KeptRows] = {}
+    for done in txn.work.done:
+        if location not in (None, done.table):
+            continue
+        for file in done.change.adds:
+            owner = txn.work.promised.get(f"{done.table}/{file.path}")
+            if owner is not None and (done.table, file.path) not in gone:
+                owners[id(owner)] = owner
+                wanted.setdefault((done.table, id(owner)), []).append(file.path)
+    for (place, number), paths in wanted.items():
+        owner = owners[number]
+        spared = owner.current(paths) if owner is kept else ()
+        paths = [path for path in paths if path not in spared]
+        if paths:
+            with during("data", place):
+                written = yield from owner.write(paths)
+            _take_made(txn, place, written)
+            yield from note_stored(txn, place)
+
+
+def _take_made(txn: TransactionState, location: str, written: tuple[Written, ...]) -> None:
+    """Put files that were promised in the place of their promises."""
+    made = {file.path: file for file in hold_written(txn, location, written)}
+    for path in made:
+        del txn.work.promised[f"{location}/{path}"]
+    for done in txn.work.done:
+        change = done.change
+        files: tuple[DataFile | RemovedFile, ...] = (*change.adds, *change.removes)
+        if done.table != location or all(file.path not in made for file in files):
+            continue
+        adds = tuple(made.get(file.path, file) for file in change.adds)
+        removes = tuple(
+            msgspec.structs.replace(file, size=made[file.path].size) if file.path in made else file
+            for file in change.removes
+        )
+        done.change = msgspec.structs.replace(change, adds=adds, removes=removes)
+    working = txn.work.tables[location]
+    gone = {file.path for done in txn.work.done for file in done.change.removes}
+    live = tuple(file for path, file in made.items() if path not in gone)
+    working.snapshot = working.snapshot.apply(Change(adds=live))
 
 
 # -------------------- created

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from lakevilla.engines.base import KeptRows
 from lakevilla.errors import ConflictError, LakeVillaError
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.global_log.repo import HeldHead
@@ -192,6 +193,10 @@ class Work:
         New files, by key, that are not stored yet.
     held_bytes : int
         The size of these files, and of those that an undo has dropped.
+    kept : dict of str to KeptRows
+        By table, the engine's memory in which operations change rows one after another.
+    promised : dict of str to KeptRows
+        New files, by key, that are not made yet, and the memory of which they can be made.
     stored : list of str
         Keys that the transaction has sent to the store, of files and other objects.
     noted : set of str
@@ -208,11 +213,19 @@ class Work:
     behind: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
     held_bytes: int = 0
+    kept: dict[str, KeptRows] = field(default_factory=dict)
+    promised: dict[str, KeptRows] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
     noted: set[str] = field(default_factory=set)
     redos: int = 0
     merging: Merging | None = None
     catalog: list[CatalogRead] = field(default_factory=list)
+
+    def drop_all_files(self) -> None:
+        """Drop the files in memory, and the rows of which others can be made."""
+        self.bodies.clear()
+        self.promised.clear()
+        self.kept.clear()
 
     @property
     def commits(self) -> bool:

@@ -228,7 +228,7 @@ class TransactionState:
             ending.status, StatusEvent.IS_PUBLISHED if was_committed else StatusEvent.COMMITS
         )
         ending.entry_tried = None
-        self.work.bodies.clear()  # files that a later operation has replaced, for no redo any more
+        self.work.drop_all_files()  # a later operation has replaced them, and nothing is redone
         repeats = ending.retries + self.work.redos
         ending.result = CommitResult(self.id, versions, sequence, repeats, len(self.work.done))
         return ending.result

@@ -61,7 +61,7 @@ def abort(txn: TransactionState) -> Program[None]:
 
 def delete_its_files(txn: TransactionState) -> Program[None]:
     """Drop the files in memory; delete the stored ones, if no client can have committed them."""
-    txn.work.bodies.clear()
+    txn.work.drop_all_files()
     if txn.ending.may_delete_its_files:
         keys, txn.work.stored = txn.work.stored, []
         if keys:

@@ -15,7 +15,7 @@ from lakevilla.lake.context import Context
 from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import Sublog
-from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.files import make_promised, store_files
 from lakevilla.transaction.state.parts import laid_over
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
@@ -49,6 +49,7 @@ def carried(txn: TransactionState) -> Program[Carried]:
     assert txn.claims.queue is None
     assert not txn.ending.tried
     yield from bind_to_head(txn)
+    yield from make_promised(txn, replaced=True)
     yield from store_files(txn)
     bundle = Carried(txn.id, txn.bound.began, txn.context.epoch, encode(sublog_of(txn)))
     txn.work.stored = []  # the files belong to another process now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 import pyarrow as pa
@@ -80,16 +80,18 @@ from lakevilla.sublogs.operations import (
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.places import perform_late
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_deferred
+from lakevilla.transaction.redo.replay import perform_on_own
 from lakevilla.transaction.state.files import (
     held_files,
     hold_written,
     holds_files,
     keep_files,
+    make_promised,
     note_stored,
     store_files,
 )
 from lakevilla.transaction.state.parts import Done, laid_over
-from lakevilla.transaction.state.transaction import TransactionState, beneath_of
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.checks import refuse_direct, refuse_unfit
 from lakevilla.transaction.verbs.bind import bind_to_head, join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import create_change, detaching
@@ -153,6 +155,7 @@ def see_files(
     yield from perform_late(txn, [location])
     if not held:
         yield from store_files(txn, location)
+    yield from make_promised(txn, location)
     snapshot = txn.work.tables[location].snapshot
     looked_at = where if within is None else within
     predicate = None if looked_at is None else bind(looked_at, snapshot.layout.schema)
@@ -214,6 +217,7 @@ def query(
         for name, location in tables.items():
             _check_there(txn, location, "read")
             yield from perform_late(txn, [location])
+            yield from make_promised(txn, location)
             states[name] = txn.work.tables[location].snapshot
         within: Mapping[str, Expr] = {}
         if any(map(may_have_many_files, states.values())):
@@ -370,6 +374,7 @@ def refresh(
     )
     key = refresh_key(layout.schema, reuse_by, layout.table)
     yield from perform_late(txn, [location])
+    yield from make_promised(txn, location)
     snapshot = txn.work.tables[location].snapshot
     with during("metadata", location):
         present = yield from snapshot.files()
@@ -519,17 +524,12 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
         return _note(txn, operation, NOT_PERFORMED, deferred=True)
     if not blind:
         yield from perform_late(txn, {location, *reading})
-    held = (yield from held_files(txn, location)) if reading else nullcontext()
     name = file_namer(txn.context, txn.id, txn.through_head)
-    beneath = beneath_of(txn, location)
-    with held, during("data", location):
-        try:
-            performed = yield from perform(
-                txn.context, operation, working.snapshot, name, txn.lookup, beneath
-            )
-        except READING_FAILED as error:
-            yield from raise_if_replaced(txn, {location: None, **reading}, error)
-            raise
+    try:
+        performed = yield from perform_on_own(txn, operation, name)
+    except READING_FAILED as error:
+        yield from raise_if_replaced(txn, {location: None, **reading}, error)
+        raise
     check_append_only(working.snapshot, performed, verb)
     done = _note(txn, performed_as(operation, working.snapshot, performed), performed)
     yield from note_stored(txn, location)
@@ -586,7 +586,7 @@ def _note(
     txn: TransactionState, operation: Operation, performed: Performed, *, deferred: bool = False
 ) -> Done:
     done = Done(operation, performed.change, performed.counts, performed.metrics, deferred=deferred)
-    keep_files(txn, done, performed.bodies)
+    keep_files(txn, done, performed)
     txn.work.done.append(done)
     working = txn.work.tables[operation.table]
     working.snapshot = laid_over(working.view, working.snapshot, done)

@@ -51,7 +51,12 @@ from lakevilla.sublogs.record import (
     sublog_key,
 )
 from lakevilla.transaction.redo.rebase import rebase
-from lakevilla.transaction.state.files import found_in_log, own_files, store_files
+from lakevilla.transaction.state.files import (
+    found_in_log,
+    make_promised,
+    own_files,
+    store_files,
+)
 from lakevilla.transaction.state.parts import Done, Options, Working, laid_over
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, KeyUse, Saved
@@ -93,6 +98,7 @@ def save(txn: TransactionState) -> Program[None]:
     if not txn.through_head or txn.bound.held is None:
         yield from _settle_entry(txn)
         yield from _join_head(txn)
+    yield from make_promised(txn, replaced=True)
     yield from store_files(txn)
     with during("marker"):
         yield from _store_sublog(txn)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,11 +18,29 @@ from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
-from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
-from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
+from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files, above
+from lakevilla.engines.duckdb.sqltext import (
+    Renamed,
+    any_of,
+    column_of,
+    name_list,
+    quote_name,
+    sql_type,
+)
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
-from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal, rows_in
+from lakevilla.engines.statistics import running
+from lakevilla.errors import StoreError
+from lakevilla.formats.files import (
+    ChangeFile,
+    DataFile,
+    FileRef,
+    RemovedFile,
+    data_files,
+    file_refs,
+    removal,
+    rows_in,
+)
 from lakevilla.formats.layout import Layout
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
@@ -396,6 +416,360 @@ def _packed(
         size += size_of(member)
     if run:
         yield run
+
+
+# -------------------- kept rows
+#
+# UPDATE and DELETE in a table of DuckDB's memory, for a run of operations of one transaction.
+#
+# Files never change under their names, so the rows of a file are the rows of its name: a row is
+# loaded once, and then changed in place, by one statement of SQL for an operation. A row belongs to
+# a *chain*: the file from which it was loaded, and the files that have replaced it since. A file is
+# some chains at a time, the number of steps that were done. Of the newest file of its chains the
+# table has the rows. Any other promised file is computed again where it is needed: before the first
+# step that may replace such a file, its rows are copied, and later steps are the same SQL again.
+
+
+#: Rows of more files, or more of them, are not kept: each step would look through all of them.
+_MOST_KEPT_FILES, _MOST_KEPT_ROWS, _MOST_KEPT_COLUMNS = 64, 1_000_000, 200
+#: The column with the number of a row's chain.
+_CHAIN = "__lakevilla_chain"
+#: The tables with the rows as they are, as they were, and of a file that is computed again.
+_NOW, _BEFORE, _AGAIN = "__lakevilla_now", "__lakevilla_before", "__lakevilla_again"
+
+
+def keeps_rows(layout: Layout) -> bool:
+    """Return whether the rows of such a table are kept at all."""
+    return not (
+        layout.change_data_feed
+        or partition_columns(layout)
+        or len(layout.schema) > _MOST_KEPT_COLUMNS
+        or any(any_of(one.type, pa.types.is_null) for one in layout.schema)
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _KeptFile:
+    """A file whose rows are kept: its chains, its number of rows, and the steps that led to it."""
+
+    file: DataFile
+    chains: frozenset[int]
+    rows: int
+    steps: int
+    promised: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A statement on the kept rows, around the name of their table, and the chains that it hit."""
+
+    verb: str
+    rest: str
+    chains: frozenset[int] = frozenset()
+
+    def sql(self, table: str, returning: str = "") -> str:
+        return f"{self.verb} {table} AS t {self.rest}{returning}"
+
+
+class Kept:
+    """``engines.base.KeptRows`` in temporary tables of one connection, which has no other use.
+
+    The tables go with the connection, and that with the object.
+
+    Parameters
+    ----------
+    layout : Layout
+        That of all files. When it changes, the transaction has another object keep the rows.
+    rewriter : callable
+        Returns a ``Rewriter`` of files that are not loaded yet.
+    writer : callable
+        Returns a ``Writer`` of rows that were in the table.
+    looked_into : callable
+        Returns a block whose errors name a damaged file.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        layout: Layout,
+        rewriter: Callable[[TableInput, FileNamer], Program[Rewriter]],
+        writer: Callable[[FileNamer], Writer],
+        looked_into: Callable[[TableInput], AbstractContextManager[None]],
+    ) -> None:
+        self._cursor = database.cursor(watched=False)
+        self._process = os.getpid()
+        self.layout = self._layout = layout
+        self._rewriter, self._writer, self._looked_into = rewriter, writer, looked_into
+        #: The promised files, by their paths.
+        self._files: dict[str, _KeptFile] = {}
+        #: The newest file of each chain.
+        self._newest: dict[int, _KeptFile] = {}
+        #: The table with a copy of a chain's rows, and the number of steps that had led to them.
+        self._copied: dict[int, tuple[str, int]] = {}
+        self._steps: list[_Step] = []
+        self._chains = self._bytes = self._rows = 0
+
+    def current(self, paths: Iterable[str]) -> set[str]:
+        """Return the files without deletes that are the newest of their chains."""
+        return {path for path, deletes in self._by_ref() if deletes is None}.intersection(paths)
+
+    def _by_ref(self) -> dict[FileRef, _KeptFile]:
+        return {one.file.ref: one for one in self._newest.values()}
+
+    def change(
+        self,
+        table: TableInput,
+        assignments: Mapping[str, Expr] | None,
+        where: Expr,
+        name: FileNamer,
+    ) -> Program[Rewrite | None]:
+        """Change the rows by one statement; see ``engines.base.KeptRows``."""
+        if (
+            table.layout is not self._layout
+            or self._process != os.getpid()
+            or table.files.num_rows > _MOST_KEPT_FILES
+        ):
+            return None
+        refs = list(file_refs(table.files))
+        known = self._by_ref()
+        current = [known[ref] for ref in refs if ref in known]
+        fresh = [place for place, ref in enumerate(refs) if ref not in known]
+        with limited_by_time(self._cursor), translated(self._layout.table):
+            if fresh:
+                some = TableInput(self._layout, table.files.take(pa.array(fresh, pa.int64())))
+                verb = "delete" if assignments is None else "update"
+                with self._looked_into(some):
+                    loaded = yield from self._load(some, verb, where, name)
+                if loaded is None:
+                    return None
+                current += loaded
+            if not current:
+                return Rewrite()
+            step = self._step(current, assignments, where)
+            self._copy(step.chains)
+            try:
+                hit = self._hit(step, checked=assignments is not None)
+                return self._noted(step, hit, name, deletes=assignments is None)
+            except BaseException:
+                # It does not matter then whether the statement was rolled back: the rows that it
+                # may have changed are not used any more.
+                for chain in step.chains:
+                    self._newest.pop(chain, None)
+                raise
+
+    def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
+        """Make promised files; those that are not current in the order in which they came."""
+        if self._process != os.getpid():
+            raise StoreError(
+                f"rows of table {self._layout.table} that a transaction has changed are in the "
+                "memory of the process that has begun it: run the transaction again"
+            )
+        current = self.current(paths)
+        wanted = sorted((self._files[path] for path in paths), key=lambda one: one.steps)
+        made = []
+        with limited_by_time(self._cursor), translated(self._layout.table):
+            for one in wanted:
+                if one.file.path in current:
+                    made.append((yield from self._written(one, _NOW)))
+            others = [one for one in wanted if one.file.path not in current]
+            made += yield from self._written_again(others)
+        return tuple(made)
+
+    def _load(
+        self, some: TableInput, verb: str, where: Expr, name: FileNamer
+    ) -> Program[list[_KeptFile] | None]:
+        """Load the files that may have rows to change, and return them; None if they can't be."""
+        rewriter = yield from self._rewriter(some, name)
+        layout, files = self._layout, rewriter.files
+        known = data_files(some.files)
+        rows = [rows_in(file.stats) for file in known]
+        if (
+            self._bytes + files.bytes() > rewriter.limit_bytes
+            or self._chains + len(known) > _MOST_KEPT_FILES
+            or None in rows
+            or self._rows + sum(count or 0 for count in rows) > _MOST_KEPT_ROWS
+        ):
+            return None
+        if len(known) > 1 or verb in layout.marks_deletes:
+            condition = expression_sql(where, layout.schema, "t")
+            matched = rewriter.matched(self._cursor, where, condition)
+            if rewriter.to_mark(matched, verb):
+                return None
+            files = files.only(sorted(matched))
+            known = [known[place] for place in files.chosen]
+        self._bytes += files.bytes()
+        loaded = []
+        for place, file in zip(files.chosen, known, strict=True):
+            chain, count = self._inserted(files.only([place]))
+            one = _KeptFile(file, frozenset([chain]), count, len(self._steps), promised=False)
+            self._newest[chain] = one
+            self._rows += count
+            loaded.append(one)
+        return loaded
+
+    def _inserted(self, file: Files) -> tuple[int, int]:
+        """Read the rows of a file as the next chain; return that, and their number."""
+        if not self._chains:
+            self._create(_NOW)
+        chain = self._chains
+        self._chains += 1  # now: rows that a failure leaves behind belong to no file
+        columns = name_list(self._layout.moved_schema.names)
+        rows = file.bind(self._cursor, lineage=True)
+        sql = f"INSERT INTO {_NOW} SELECT {columns}, {chain} FROM ({rows})"
+        ((count,),) = self._cursor.execute(sql).fetchall()
+        return chain, count
+
+    def _copy(self, chains: Collection[int]) -> None:
+        """Copy the rows of the promised files that a step may replace, if that was not done yet."""
+        fresh = [
+            chain
+            for chain in sorted(chains)
+            if chain not in self._copied and self._newest[chain].promised
+        ]
+        if fresh:
+            copy = f"{_BEFORE}{len(self._steps)}_{fresh[0]}"
+            self._cursor.execute(
+                f"CREATE OR REPLACE TEMP TABLE {copy} AS "
+                f"SELECT * FROM {_NOW} WHERE {_CHAIN} IN ({', '.join(map(str, fresh))})"
+            )
+            for chain in fresh:  # of which the rows have not changed since the file was promised
+                self._copied[chain] = copy, self._newest[chain].steps
+
+    def _create(self, table: str) -> None:
+        columns = "".join(
+            f"{quote_name(one.name)} {sql_type(one.type)}, " for one in self._layout.moved_schema
+        )
+        self._cursor.execute(f"CREATE OR REPLACE TEMP TABLE {table} ({columns}{_CHAIN} INTEGER)")
+
+    def _step(
+        self, files: Iterable[_KeptFile], assignments: Mapping[str, Expr] | None, where: Expr
+    ) -> _Step:
+        """Return the statement on the rows of these files; its chains are those of the files."""
+        layout = self._layout
+
+        def sql_of(expression: Expr) -> str:
+            # As over files: no filter is compared with DuckDB's statistics, see ``above``.
+            return to_duckdb(
+                expression, layout.schema, lambda path, table: above(column_of("t", path))
+            )
+
+        chains = frozenset[int]().union(*(one.chains for one in files))
+        within = ""
+        if len(chains) < self._chains:
+            within = f"t.{_CHAIN} IN ({', '.join(map(str, sorted(chains)))}) AND "
+        rest = f"WHERE {within}({sql_of(where)})"
+        if assignments is None:
+            return _Step("DELETE FROM", rest, chains)
+        new = [
+            f"{quote_name(column)} = CAST({sql_of(value)} AS "
+            f"{sql_type(layout.schema.field(column).type)})"
+            for column, value in assignments.items()
+        ]
+        if layout.lineage:  # as ``updated_lineage``
+            new.append(f"{quote_name(layout.lineage[1].name)} = NULL")
+        return _Step("UPDATE", f"SET {', '.join(new)} {rest}", chains)
+
+    def _hit(self, step: _Step, *, checked: bool) -> dict[int, int]:
+        """Do a step; return the number of rows that it changed, by chain.
+
+        ``checked``: the rules of the table must hold for these rows, else none is changed.
+        """
+        check = guard(self._layout, "t") if checked else None
+        if check is None and len(step.chains) == 1:
+            ((count,),) = self._cursor.execute(step.sql(_NOW)).fetchall()
+            return dict.fromkeys(step.chains, count) if count else {}
+        returning = f" RETURNING t.{_CHAIN} AS chain"
+        if check is not None:
+            returning += f", {check} AS checked"
+        found = self._cursor.execute(step.sql(_NOW, returning)).fetchnumpy()
+        chains, counts = np.unique(np.asarray(found["chain"], np.int64), return_counts=True)
+        return dict(zip(chains.tolist(), counts.tolist(), strict=True))
+
+    def _noted(
+        self, step: _Step, hit: Mapping[int, int], name: FileNamer, *, deletes: bool
+    ) -> Rewrite:
+        """Note what a step has changed, and return it with a promise of its new file."""
+        count = sum(hit.values())
+        if not count:
+            return Rewrite()
+        replaced = list(dict.fromkeys(self._newest[chain] for chain in sorted(hit)))
+        chains = frozenset[int]().union(*(one.chains for one in replaced))
+        rows = sum(one.rows for one in replaced) - (count if deletes else 0)
+        self._steps.append(replace(step, chains=chains))
+        written = []
+        if rows:
+            file = DataFile(
+                path=name(self._layout.data_directory),
+                size=sum(one.file.size for one in replaced),
+                modification_time=0,
+                stats=f'{{"numRecords":{rows}}}',
+                sort_order_id=self._layout.sort_order_id,
+            )
+            promise = _KeptFile(file, chains, rows, len(self._steps), promised=True)
+            self._files[file.path] = promise
+            self._newest.update(dict.fromkeys(chains, promise))
+            written.append(Written(file, promised=True))
+        else:
+            for chain in chains:
+                del self._newest[chain]
+        return Rewrite(
+            written=tuple(written),
+            removed=tuple(removal(one.file) for one in replaced),
+            rows_matched=count,
+            rows_updated=0 if deletes else count,
+            rows_deleted=count if deletes else 0,
+            rows_copied=rows if deletes else rows - count,
+        )
+
+    def _written(self, one: _KeptFile, table: str) -> Program[Written]:
+        """Write a file of the rows that ``table`` has now."""
+        writer = self._writer(lambda _: one.file.path)
+        chains = ", ".join(map(str, sorted(one.chains)))
+        sql = f"SELECT * FROM {table} WHERE {_CHAIN} IN ({chains})"
+        try:
+            written = yield from writer.whole(self._cursor, sql)
+        except (Exception, KeyboardInterrupt):
+            yield from writer.withdraw()
+            raise
+        assert writer.rows_written == one.rows, f"{one.file.path} was to have {one.rows} rows"
+        one.file = written.file
+        return written
+
+    def _written_again(self, files: Iterable[_KeptFile]) -> Program[list[Written]]:
+        """Write files that are not current, in the order of their steps: do the steps again."""
+        made: list[Written] = []
+        missing = set[int]().union(*(one.chains for one in files))
+        needed = frozenset(missing)
+        if needed:
+            self._create(_AGAIN)
+        done = 0
+        for one in files:
+            for number in range(done, one.steps + 1):
+                if number > done and not needed.isdisjoint(self._steps[number - 1].chains):
+                    self._cursor.execute(self._steps[number - 1].sql(_AGAIN))
+                for chain in [c for c in sorted(missing) if self._copied[c][1] == number]:
+                    rows = f"SELECT * FROM {self._copied[chain][0]} WHERE {_CHAIN} = {chain}"
+                    self._cursor.execute(f"INSERT INTO {_AGAIN} {rows}")
+                    missing.discard(chain)
+            done = one.steps
+            made.append((yield from self._written(one, _AGAIN)))
+        if needed:
+            self._cursor.execute(f"DROP TABLE {_AGAIN}")
+        return made
+
+
+@contextmanager
+def limited_by_time(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Return a block in which a connection of several statements is interrupted as theirs are."""
+    statement = running()
+    if statement is None:
+        yield
+        return
+    statement.watch(cursor)
+    try:
+        yield
+    finally:
+        statement.leave(cursor)
 
 
 # -------------------- digest

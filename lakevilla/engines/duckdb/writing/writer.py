@@ -147,6 +147,19 @@ class Writer:
         self.register(sorted_cursor, "__lakevilla_ordered", rows)
         return (yield from self._copied(sorted_cursor, "__lakevilla_ordered", key))
 
+    def whole(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Program[Written]:
+        """Write the rows of a SELECT, at least one, as one file; the table has no partitions."""
+        names = name_list(self.schema.names)
+        batches = self.stream(cursor, f"SELECT {names} FROM ({sql})")
+        taken, rest = _take(_sliced(batches), self._memory_bytes * _EXPANSION)
+        if rest is None:
+            (written,) = yield from self._few(list(self.in_order(taken)), is_held=True)
+            return written
+        for _ in rest:
+            pass  # the connection takes the next statement after the last row
+        (written,) = yield from self.copy(cursor, sql, ())
+        return written
+
     def in_order(
         self, batches: Iterable[pa.RecordBatch], *, by_partition: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -289,8 +302,13 @@ class Writer:
             yield from delete(key)
         self._stored.clear()
 
-    def _few(self, batches: Sequence[pa.RecordBatch]) -> Program[list[Written]]:
-        """Write one file, in memory, for each partition among rows that are all in memory."""
+    def _few(
+        self, batches: Sequence[pa.RecordBatch], *, is_held: bool = False
+    ) -> Program[list[Written]]:
+        """Write one file, in memory, for each partition among rows that are all in memory.
+
+        Large files are stored now, unless the caller wants them to be held.
+        """
         written = []
         names = [field.name for field in self._data_fields]
         rows = pa.Table.from_batches(batches, self.schema)
@@ -315,7 +333,7 @@ class Writer:
             file = self._file(path, len(body), key, stats, content)
             self.rows_written += part.num_rows
             note(rows=part.num_rows, files=1, bytes=len(body))
-            if len(body) > self._memory_bytes:
+            if len(body) > self._memory_bytes and not is_held:
                 store_key = file_key(self._layout.location, path)
                 self._stored.append(store_key)
                 yield from put(store_key, body, NEW)

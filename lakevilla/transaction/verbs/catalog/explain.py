@@ -17,6 +17,7 @@ from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 from lakevilla.transaction.queue.places import perform_late
+from lakevilla.transaction.state.files import make_promised
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import own_state
@@ -37,6 +38,7 @@ def files_kept(txn: TransactionState, location: str, where: Expr | None) -> Prog
     txn.check_open("explain")
     yield from touch(txn, [location], probing=True)
     yield from perform_late(txn, [location])
+    yield from make_promised(txn, location)
     snapshot = txn.work.tables[location].snapshot
     with during("metadata", location):
         every = yield from snapshot.files(None)

@@ -35,6 +35,7 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.operations import Create
 from lakevilla.transaction.queue.places import perform_late
+from lakevilla.transaction.state.files import make_promised
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.bind import touch_each
@@ -221,6 +222,7 @@ def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
         )
     yield from bind_if_made(txn)
     yield from perform_late(txn)
+    yield from make_promised(txn)
     rows = yield from _READERS[read.kind](txn, read)
     if not txn.bound.is_past and read not in txn.work.catalog:
         # Also noted if the transaction only reads: it may still move to a newer HEAD.
