@@ -198,6 +198,7 @@ def _entry(one: Recorded, names: Mapping[str, str], rebuilt: int) -> HistoryEntr
         ),
         metadata={} if commit is None else commit.metadata,
         kind="rebuilt" if summary.sequence == rebuilt else summary.kind,
+        members=summary.members,
     )
 
 

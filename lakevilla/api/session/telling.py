@@ -88,7 +88,7 @@ def shown(
         case "versions":
             return asked(
                 state,
-                "SELECT version, timestamp, txn_id, kind, count(*) AS tables FROM "
+                "SELECT version, timestamp, txn_id, kind, members, count(*) AS tables FROM "
                 "lakevilla_commits GROUP BY ALL ORDER BY version DESC",
             )
         case "transactions":
