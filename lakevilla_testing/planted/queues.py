@@ -16,7 +16,6 @@ from lakevilla.settings import Settings
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs import own_record
 from lakevilla.sublogs.record import Edge, TxnRecord
-from lakevilla.transaction.queue import late
 from lakevilla.transaction.queue import places as own_places
 from lakevilla.transaction.queue import wait as turns
 from lakevilla.transaction.state import late_reads
@@ -167,7 +166,7 @@ def heartbeat_leaves_marker() -> Iterator[None]:
 @planted(for_histories=False)
 def put_off_takes_no_place() -> Iterator[None]:
     """A deferred operation is performed although transactions ahead wait for their turn."""
-    with attribute(late, "_places", lambda txn: {}):
+    with attribute(own_places, "_places", lambda txn: {}):
         yield
 
 
