@@ -62,6 +62,67 @@ def test_the_catalog_shows_who_shares_a_version(quick_place: Place) -> None:
         assert [row["members"] for row in shown.to_pylist()] == [ids, [], []]
 
 
+# ------------------------------------------------------------------- outcomes
+
+
+def test_a_member_knows_its_own_tables_and_operations(quick_place: Place) -> None:
+    def both(txn: lv.Transaction) -> None:
+        txn.update("a", {"n": "n + 1"}, where="id = 1")
+        txn.update("b", {"n": "n + 1"}, where="id = 1")
+
+    with quick_place.connect() as lake:
+        for table in ("a", "b"):
+            lake.create_table(table, ROWS)
+        _, one, two = combine(lake, adds(1), adds(1, table="b"), both)
+        version = lake.history(1)[0]
+        assert version.members == (one.id, two.id)
+        assert one.result is not None
+        assert two.result is not None
+        assert (one.result.id, one.result.operations) == (one.id, 1)
+        assert (two.result.id, two.result.operations) == (two.id, 2)
+        # The same entry of the log of b is that of both.
+        assert one.result.versions == {"b": 1}
+        assert two.result.versions == {"a": 2, "b": 1}
+        assert one.result.global_version == two.result.global_version == version.version
+    with quick_place.connect() as other:
+        if quick_place.seen_by_others:
+            outcomes(other, version, one, two)
+
+
+def outcomes(
+    lake: lv.Lake, version: lv.HistoryEntry, one: lv.Transaction, two: lv.Transaction
+) -> None:
+    """Check what a client that knows nothing yet tells of the members."""
+    assert version.txn_id is not None
+    expected = {one.id: ({"b"}, 1), two.id: ({"a", "b"}, 2), version.txn_id: ({"a", "b"}, 3)}
+    for txn_id, (tables, operations) in expected.items():
+        found = lake.outcome(txn_id)
+        assert found.state == "committed"
+        assert found.result is not None
+        assert (found.result.id, found.result.operations) == (txn_id, operations)
+        assert set(found.result.versions or ()) == tables
+        assert found.result.global_version == version.version
+        with pytest.raises(
+            lv.InvalidOperation, match=f"committed as global version {version.version}"
+        ):
+            lake.abort(txn_id)
+    assert lake.transactions() == []
+
+
+def test_the_command_line_tells_how_a_member_ended(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        member = shared(lake)[2]
+    told = CliRunner().invoke(app, ["outcome", local_place.root, member.id])
+    assert told.output == f"transaction {member.id}: committed as global version 3: a\n"
+    assert told.exit_code == 0
+    refused = CliRunner().invoke(app, ["abort", local_place.root, member.id])
+    assert "committed as global version 3" in refused.output
+    assert refused.exit_code != 0
+
+
+# ------------------------------------------------------------------- shown
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_command_line_shows_who_shares_a_version(
     local_place: Place, as_json: bool, capsys: pytest.CaptureFixture[str]
