@@ -1557,6 +1557,7 @@ class Lake(Hinted, Generic[Frame]):
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         on_equal: Literal["conflict", "keep"] = "conflict",
+        members: Literal["all"] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
         """Undo the changes of one commit, by a new commit, and keep later changes.
@@ -1567,6 +1568,9 @@ class Lake(Hinted, Generic[Frame]):
             The commit, by the global version that it made: see ``history``.
         tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
+        members : "all", optional
+            If several transactions share the version (``HistoryEntry.members``), they can only be
+            reverted together, which ``"all"`` allows.
         metadata : Mapping of str to str, optional
             Notes about the new commit in the history.
 
@@ -1574,7 +1578,9 @@ class Lake(Hinted, Generic[Frame]):
         ------
         MergeConflict
             Later commits changed the same data. Nothing was reverted.
-        VersionNotFound, InvalidOperation
+        VersionNotFound
+        InvalidOperation
+            Several transactions share the version, and ``members`` is not given.
 
         Examples
         --------
@@ -1593,6 +1599,7 @@ class Lake(Hinted, Generic[Frame]):
             keys=keys,
             on_conflict=on_conflict,
             on_equal=on_equal,
+            members=members,
             metadata=metadata,
         )
 
@@ -1604,6 +1611,7 @@ class Lake(Hinted, Generic[Frame]):
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         on_equal: Literal["conflict", "keep"] = "conflict",
+        members: Literal["all"] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
         """Do the changes of one commit again, for example after a rollback to a version before it.
@@ -1617,6 +1625,9 @@ class Lake(Hinted, Generic[Frame]):
             ``"etl@57"``.
         tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
+        members : "all", optional
+            If several transactions share the version (``HistoryEntry.members``), they can only be
+            done again together, which ``"all"`` allows.
         metadata : Mapping of str to str, optional
             Notes about the new commit in the history.
 
@@ -1624,7 +1635,9 @@ class Lake(Hinted, Generic[Frame]):
         ------
         MergeConflict
             Other commits changed the same data. Nothing was applied.
-        VersionNotFound, InvalidOperation
+        VersionNotFound
+        InvalidOperation
+            Several transactions share the version, and ``members`` is not given.
 
         Examples
         --------
@@ -1641,6 +1654,7 @@ class Lake(Hinted, Generic[Frame]):
             keys=keys,
             on_conflict=on_conflict,
             on_equal=on_equal,
+            members=members,
             metadata=metadata,
         )
 

@@ -71,6 +71,7 @@ _FOR_COMMANDS = {
     "on_conflict='ours' or 'theirs'": "--on-conflict ours or theirs",
     "on_conflict='ours'": "--on-conflict ours",
     "on_equal='keep'": "--on-equal keep",
+    "members='all'": "--members all",
 }
 #: Patterns of calls in messages that name a ref or table, and the equivalent commands.
 _CALLS_FOR_COMMANDS = {

@@ -120,6 +120,97 @@ def test_the_command_line_tells_how_a_member_ended(local_place: Place) -> None:
     assert refused.exit_code != 0
 
 
+# ------------------------------------------------------------------- taken back
+
+
+def numbers(lake: lv.Lake) -> dict[int, int]:
+    return {row["id"]: row["n"] for row in lake.read("a").to_pylist()}
+
+
+def test_a_shared_version_is_reverted_and_done_again_only_as_a_whole(quick_place: Place) -> None:
+    with quick_place.connect() as lake:
+        ids = [txn.id for txn in shared(lake)[1:]]
+        before, after = {1: 1, 2: 0}, {1: 1011, 2: 100}
+        for verb, now in ((lake.revert, before), (lake.cherry_pick, after)):
+            with pytest.raises(lv.InvalidOperation, match="members='all'") as raised:
+                verb(3)
+            assert all(one in raised.value.message for one in ids)
+            assert "version 3" in raised.value.message
+            with pytest.raises(lv.InvalidOperation, match="members must be None or 'all'"):
+                verb(3, members="some")  # type: ignore[arg-type]
+            assert numbers(lake) != now
+            verb(3, members="all")
+            assert numbers(lake) == now
+        assert [entry.members for entry in lake.history(2)] == [(), ()]
+        # Verbs that name states, not a commit, need no word.
+        lake.rollback(2)
+        assert numbers(lake) == before
+        lake.rollback(3)
+        assert numbers(lake) == after
+        with lake.transaction() as txn:
+            txn.apply(3, 2)
+        assert numbers(lake) == before
+
+
+def test_a_version_of_one_transaction_is_reverted_as_ever(quick_place: Place) -> None:
+    with quick_place.connect() as lake:
+        shared(lake)
+        lake.revert(2, keys={"a": "id"}, on_conflict="ours")
+        lake.table("a").restore(0)
+        assert numbers(lake) == {1: 0, 2: 0}
+
+
+def test_a_combined_commit_with_one_member_left_is_reverted_as_ever(quick_place: Place) -> None:
+    with quick_place.connect() as lake:
+        lake.create_table("a", ROWS)
+
+        too_much = adds(2**63 - 1)  # n is 1 by then
+        _, poison, member = combine(lake, adds(1), too_much, adds(10))
+        assert (poison.state, member.state) == ("aborted", "committed")
+        assert lake.history(1)[0].members == (member.id,)
+        lake.revert(3)
+        assert numbers(lake) == {1: 1, 2: 0}
+
+
+def test_a_shared_version_of_a_branch_is_picked_as_a_whole_and_merged_without_a_word(
+    quick_place: Place,
+) -> None:
+    with quick_place.connect() as lake:
+        lake.create_table("a", ROWS)
+        lake.branch("etl")
+        with lake.on("etl") as etl:
+            _, one, two = combine(etl, adds(1), adds(10), adds(100, "id = 2"))
+            version = etl.history(1)[0]
+            assert version.members == (one.id, two.id)
+            assert etl.outcome(two.id).result == two.result
+        assert lake.outcome(one.id).state == "committed"
+        with pytest.raises(lv.InvalidOperation, match="members='all'") as raised:
+            lake.cherry_pick(f"etl@{version.version}")
+        assert one.id in raised.value.message
+        lake.cherry_pick(f"etl@{version.version - 1}")
+        assert numbers(lake) == {1: 1, 2: 0}
+        lake.cherry_pick(f"etl@{version.version}", members="all")
+        assert numbers(lake) == {1: 11, 2: 100}
+        lake.rollback(1)
+        lake.merge("etl")
+        assert numbers(lake) == {1: 11, 2: 100}
+        assert lake.history(1)[0].members == ()
+
+
+def test_the_command_line_reverts_a_shared_version_as_a_whole(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        shared(lake)
+        refused = CliRunner().invoke(app, ["revert", local_place.root, "3"])
+        assert refused.exit_code != 0
+        assert "--members all" in refused.output
+        assert numbers(lake) == {1: 1011, 2: 100}
+        done = CliRunner().invoke(app, ["revert", local_place.root, "3", "--members", "all"])
+        assert done.exit_code == 0, done.output
+        assert numbers(lake) == {1: 1, 2: 0}
+        CliRunner().invoke(app, ["cherry-pick", local_place.root, "3", "--members", "all"])
+        assert numbers(lake) == {1: 1011, 2: 100}
+
+
 # ------------------------------------------------------------------- shown
 
 
