@@ -464,6 +464,7 @@ class Lake(Hinted, Generic[Frame]):
         wait_timeout_seconds: float | None = None,
         idle_timeout_seconds: float | None = None,
         defer: bool = False,
+        alone: bool = False,
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> Transaction[Frame]:
@@ -505,7 +506,10 @@ class Lake(Hinted, Generic[Frame]):
             are performed together by the commit, or as soon as one of their counts is read or a
             table that they change is read. With many tables that saves most of the time. An error
             in the rows (a value that does not fit, a constraint) is then raised by the commit, and
-            ends the transaction.
+            ends the transaction. The commit may then share its global version with others of this
+            lake object that wait at the same time (``HistoryEntry.members``).
+        alone : bool
+            Give the commit a global version of its own.
         metadata : Mapping of str to str, optional
             Stored with each table's commit.
 
@@ -529,6 +533,7 @@ class Lake(Hinted, Generic[Frame]):
             wait_timeout_seconds=wait_timeout_seconds,
             idle_timeout_seconds=idle_timeout_seconds,
             defer=defer,
+            alone=alone,
             metadata=metadata,
         )
         return Transaction(executor)

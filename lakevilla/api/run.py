@@ -424,6 +424,7 @@ def begin_transaction(
     wait_timeout_seconds: float | None = None,
     idle_timeout_seconds: float | None = None,
     defer: bool = False,
+    alone: bool = False,
     metadata: Mapping[str, str] | None = None,
     verify: bool = False,
     batch: tuple[str | None, str, bool] = (None, "", False),
@@ -461,6 +462,7 @@ def begin_transaction(
         wait_timeout_seconds=wait_timeout_seconds,
         defer=check_flag("defer", defer),
         verify=verify,
+        alone=check_flag("alone", alone),
         metadata=entries,
         applications={} if use is None or use.version is None else {use.key: use.version},
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
+from lakevilla.transaction.commit.together.crowd import commits_of
 from tests.support.inside import inside
 
 Work = Callable[[lv.Transaction], object]
@@ -39,41 +40,64 @@ def until(there: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
+def waiting(lake: lv.Lake) -> int:
+    """Return how many commits wait for HEAD, their leader included."""
+    return len(commits_of(inside(lake).context).present(1000))
+
+
 def in_group(lake: lv.Lake) -> int:
     """Return how many transactions wait to be performed together, their leader included."""
     return len(inside(lake).context.groups.named("combine").present(1000))
 
 
+class Group:
+    """Threads that commit transactions, the first of which is held at its replacement of HEAD."""
+
+    def __init__(self, lake: lv.Lake, options: dict[str, Any]) -> None:
+        self.lake, self.options = lake, options
+        self.begun: list[lv.Transaction] = []
+        self.threads: list[threading.Thread] = []
+
+    def start(self, work: Work) -> None:
+        """Start a thread that commits a transaction, and wait until it waits for the others."""
+        self.threads.append(threading.Thread(target=self._commit, args=(work,)))
+        self.threads[-1].start()
+        until(lambda: in_group(self.lake) == len(self.threads))
+
+    def _commit(self, work: Work) -> None:
+        options = {"defer": True, **self.options}
+        with suppress(lv.LakeVillaError), self.lake.transaction(**options) as txn:
+            self.begun.append(txn)
+            work(txn)
+
+
+@contextmanager
+def held(lake: lv.Lake, first: Work, **options: Any) -> Iterator[Group]:
+    """Hold the first transaction of a group until the block ends; then wait for all of them."""
+    store = inside(lake).store
+    inside(lake).store = holding = Held(store)
+    group = Group(lake, options)
+    try:
+        group.start(first)
+        assert holding.is_there.wait(SECONDS)
+        yield group
+    finally:
+        holding.go_on.set()
+        for thread in group.threads:
+            thread.join(SECONDS)
+        inside(lake).store = store
+    assert not any(thread.is_alive() for thread in group.threads)
+
+
 def combine(lake: lv.Lake, first: Work, *works: Work, **options: Any) -> list[lv.Transaction]:
     """Commit ``first`` alone, and the others in one commit, in their order; return all.
 
-    The first is held at its replacement of HEAD until all others wait. An error of one of them is
-    its own: ``state`` of its transaction shows it.
+    An error of one of them is its own: ``state`` of its transaction shows it.
     """
-    store = inside(lake).store
-    inside(lake).store = held = Held(store)
-    begun: list[lv.Transaction] = []
-
-    def commit(work: Work) -> None:
-        with suppress(lv.LakeVillaError), lake.transaction(defer=True, **options) as txn:
-            begun.append(txn)
-            work(txn)
-
-    threads: list[threading.Thread] = []
-    try:
-        for number, work in enumerate((first, *works), 1):
-            threads.append(threading.Thread(target=commit, args=(work,)))
-            threads[-1].start()
-            until(lambda number=number: in_group(lake) == number)  # type: ignore[misc]
-            if number == 1:
-                assert held.is_there.wait(SECONDS)
-    finally:
-        held.go_on.set()
-        for thread in threads:
-            thread.join(SECONDS)
-        inside(lake).store = store
-    assert not any(thread.is_alive() for thread in threads)
-    return begun
+    with held(lake, first, **options) as group:
+        for work in works:
+            group.start(work)
+    return group.begun
 
 
 def adds(number: int, where: str = "id = 1", table: str = "a") -> Work:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +13,7 @@ from typer.testing import CliRunner
 import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.cli.output import Output
-from tests.support.combined import adds, combine
+from tests.support.combined import SECONDS, adds, combine, held, in_group, until, waiting
 from tests.support.places import Place
 
 ROWS = pa.table({"id": [1, 2], "n": [0, 0]})
@@ -209,6 +211,73 @@ def test_the_command_line_reverts_a_shared_version_as_a_whole(local_place: Place
         assert numbers(lake) == {1: 1, 2: 0}
         CliRunner().invoke(app, ["cherry-pick", local_place.root, "3", "--members", "all"])
         assert numbers(lake) == {1: 1011, 2: 100}
+
+
+# ------------------------------------------------------------------- alone
+
+
+def test_a_transaction_alone_gets_a_version_of_its_own(quick_place: Place) -> None:
+    with quick_place.connect() as lake:
+        lake.create_table("a", ROWS)
+        with held(lake, adds(1)) as group:
+            group.start(adds(10))
+            group.start(adds(100))
+            alone = threading.Thread(
+                target=lambda: lake.run(adds(1000, "id = 2"), defer=True, alone=True)
+            )
+            alone.start()
+            group.start(adds(10_000))
+            until(lambda: waiting(lake) == 2)  # the first of the others, and the one alone
+        alone.join(SECONDS)
+        ids = [txn.id for txn in group.begun]
+        shared_by = [entry.members for entry in lake.history() if entry.members]
+        assert shared_by == [tuple(ids[1:])]
+        assert [entry.version for entry in lake.history()] == [4, 3, 2, 1]
+        assert numbers(lake) == {1: 10_111, 2: 1000}
+
+
+@pytest.mark.parametrize("begin", ["transaction", "run", "transactional", "session"])
+def test_every_way_to_begin_takes_alone(local_place: Place, begin: str) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("a", ROWS)
+
+        def commit(alone: object) -> None:
+            options: dict[str, Any] = {"defer": True, "alone": alone}
+            if begin == "transaction":
+                with lake.transaction(**options) as txn:
+                    adds(1)(txn)
+            elif begin == "run":
+                lake.run(adds(1), **options)
+            elif begin == "transactional":
+                lake.transactional(**options)(adds(1))()
+            else:
+                with lake.session(**options) as session:
+                    session.sql("UPDATE a SET n = n + 1 WHERE id = 1")
+
+        commit(True)
+        assert numbers(lake)[1] == 1
+        with pytest.raises(lv.InvalidOperation, match="alone must be True or False"):
+            commit("yes")
+
+
+def test_a_lake_that_does_not_combine_gives_each_transaction_a_version(local_place: Place) -> None:
+    settings = lv.Settings(combine=False)
+    with local_place.connect(settings=settings) as lake:
+        lake.create_table("a", ROWS)
+        lake.run(adds(1), defer=True)
+
+        def work() -> None:
+            for _ in range(3):
+                lake.run(adds(1), defer=True)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS)
+        assert numbers(lake)[1] == 13
+        assert [entry.members for entry in lake.history()] == [()] * 14
+        assert in_group(lake) == 0
 
 
 # ------------------------------------------------------------------- shown
