@@ -18,17 +18,24 @@ SECONDS = 20
 
 
 class Held(WrappedStore):
-    """A store whose next replacement of HEAD waits until ``go_on`` is set."""
+    """A store whose next replacement of HEAD waits until ``go_on`` is set.
 
-    def __init__(self, store: Any) -> None:
+    Before the one after it, ``meanwhile`` is called.
+    """
+
+    def __init__(self, store: Any, meanwhile: Callable[[], object]) -> None:
         super().__init__(store)
         self.is_there = threading.Event()
         self.go_on = threading.Event()
+        self.meanwhile = [meanwhile]
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        if key.endswith("HEAD.json") and not self.is_there.is_set():
-            self.is_there.set()
-            assert self.go_on.wait(SECONDS)
+        if key.endswith("HEAD.json"):
+            if not self.is_there.is_set():
+                self.is_there.set()
+                assert self.go_on.wait(SECONDS)
+            elif self.meanwhile:
+                self.meanwhile.pop()()
         return super().put(key, body, condition)
 
 
@@ -72,10 +79,15 @@ class Group:
 
 
 @contextmanager
-def held(lake: lv.Lake, first: Work, **options: Any) -> Iterator[Group]:
-    """Hold the first transaction of a group until the block ends; then wait for all of them."""
+def held(
+    lake: lv.Lake, first: Work, *, meanwhile: Callable[[], object] = list, **options: Any
+) -> Iterator[Group]:
+    """Hold the first transaction of a group until the block ends; then wait for all of them.
+
+    ``meanwhile`` is called before the others replace HEAD.
+    """
     store = inside(lake).store
-    inside(lake).store = holding = Held(store)
+    inside(lake).store = holding = Held(store, meanwhile)
     group = Group(lake, options)
     try:
         group.start(first)
@@ -92,7 +104,8 @@ def held(lake: lv.Lake, first: Work, **options: Any) -> Iterator[Group]:
 def combine(lake: lv.Lake, first: Work, *works: Work, **options: Any) -> list[lv.Transaction]:
     """Commit ``first`` alone, and the others in one commit, in their order; return all.
 
-    An error of one of them is its own: ``state`` of its transaction shows it.
+    ``options`` are those of ``held`` and of ``lake.transaction``. An error of one of them is its
+    own: ``state`` of its transaction shows it.
     """
     with held(lake, first, **options) as group:
         for work in works:
