@@ -347,6 +347,9 @@ class TableHistoryEntry(HtmlFields):
         The LakeVilla transactions in the entry, in order; empty for entries of other clients.
     metadata : Mapping
         The metadata that the user gave with the commit.
+    members : tuple of str
+        The transactions that were performed together, in order, where there are such: they share an
+        id in ``txn_ids``, as they share a global version (``HistoryEntry``).
 
     Examples
     --------
@@ -362,6 +365,7 @@ class TableHistoryEntry(HtmlFields):
     metrics: Mapping[str, object]
     txn_ids: tuple[str, ...]
     metadata: Mapping[str, object]
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,7 @@ def _logged(entry: Entry) -> TableHistoryEntry:
         parameters=_mapping(info.get("operationParameters")),
         metrics=_mapping(info.get("operationMetrics")),
         txn_ids=entry.txn_ids,
+        members=entry.members,
         metadata=_metadata(info),
     )
 

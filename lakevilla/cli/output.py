@@ -295,6 +295,8 @@ class Output:
             branch.add(_operation(entry.operation, entry.parameters, entry.metrics))
             if entry.txn_ids:
                 branch.add(", ".join(map(_safe, entry.txn_ids)))
+            if entry.members:
+                branch.add(_of_members(entry.members))
             if entry.metadata:
                 branch.add(f"[dim]{_cell(entry.metadata)}[/]")
         self._tree(tree)

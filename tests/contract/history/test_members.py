@@ -64,6 +64,27 @@ def test_the_catalog_shows_who_shares_a_version(quick_place: Place) -> None:
         assert [row["members"] for row in shown.to_pylist()] == [ids, [], []]
 
 
+def test_a_tables_log_names_the_members_beside_the_id_that_they_share(shared_place: Place) -> None:
+    with shared_place.connect() as lake:
+        ids = tuple(txn.id for txn in shared(lake)[1:])
+        whole = lake.history(1)[0].txn_id
+    with shared_place.connect() as other:
+        entries = other.table("a").history()
+        assert [entry.members for entry in entries] == [ids, (), ()]
+        assert entries[0].txn_ids == (whole,)
+        with other.session() as session:
+            told = session.sql("DESCRIBE HISTORY a").to_pylist()
+        assert [row["members"] for row in told] == [list(ids), [], []]
+    log = CliRunner().invoke(app, ["log", shared_place.root, "--table", "a"]).output
+    assert log.count(f"performed together: {', '.join(ids)}") == 1
+    if shared_place.format == "delta":
+        entry = shared_place.delta("a").history(1)[0]
+        assert (entry["txnId"], entry["lakevilla"]["members"]) == (whole, list(ids))
+    else:
+        table = shared_place.catalog().load_table("a")
+        assert table.current_snapshot().summary["lakevilla.members"] == ",".join(ids)
+
+
 # ------------------------------------------------------------------- outcomes
 
 
