@@ -443,11 +443,9 @@ def begin_transaction(
     _check_choices(features, isolation, validation, durability, wait)
     slack = check_number("slack", slack)
     entries = check_metadata(metadata)
-    check_timeout("wait_timeout_seconds", wait_timeout_seconds)
-    check_timeout("idle_timeout_seconds", idle_timeout_seconds)
+    _check_timeouts(wait_timeout_seconds, idle_timeout_seconds)
     client = client.newest()
-    in_head = Feature.I | Feature.CT
-    through_head = bool(features & in_head) or idempotency_key is not None
+    through_head = bool(features & (Feature.I | Feature.CT)) or idempotency_key is not None
     if client.branch is not None:
         _refuse_on_branch(client.branch, features, idempotency_key)
         through_head = True  # on a branch, no log entry is created
@@ -558,6 +556,11 @@ def _check_choices(
     check_choice("wait", wait, "published", "decided")
     if not isinstance(features, Feature):
         raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
+
+
+def _check_timeouts(wait: float | None, idle: float | None) -> None:
+    check_timeout("wait_timeout_seconds", wait)
+    check_timeout("idle_timeout_seconds", idle)
 
 
 def check_timeout(name: str, seconds: object) -> None:

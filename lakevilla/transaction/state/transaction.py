@@ -163,7 +163,7 @@ class TransactionState:
 
     # -- what listeners are told ------------------------------------------------
 
-    def told_as(self, first: int = 0) -> list[tuple[str, int]]:
+    def known_as(self, first: int = 0) -> list[tuple[str, int]]:
         """Return the ids by which listeners know the transaction.
 
         With each id is the operation of its transaction that is the first at or after ``first``.

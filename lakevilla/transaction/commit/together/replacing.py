@@ -187,7 +187,7 @@ def _lost(
             continue
         candidate.races += 1
         txn.ending.retries += 1
-        for txn_id, _ in txn.told_as():
+        for txn_id, _ in txn.known_as():
             message = f"lost a race for HEAD ({candidate.races} times)"
             context.notify(Event("retry", txn_id, message, {}))
         if candidate.races >= _MAX_RACES:
