@@ -59,6 +59,7 @@ def test_the_catalog_shows_who_shares_a_version(quick_place: Place) -> None:
         )
         assert who.to_pylist() == [{"version": 3}]
         assert lake.query("/a/commits[version = 3]").column("members").to_pylist() == [ids]
+        assert lake.query("/a/snapshots").column("members").to_pylist() == [[], [], ids]
         with lake.session() as session:
             shown = session.sql("SHOW VERSIONS")
         assert [row["members"] for row in shown.to_pylist()] == [ids, [], []]
@@ -302,6 +303,13 @@ def test_a_lake_that_does_not_combine_gives_each_transaction_a_version(local_pla
 
 
 # ------------------------------------------------------------------- shown
+
+
+def test_the_shell_lists_the_members_of_a_version(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        ids = [txn.id for txn in shared(lake)[1:]]
+    told = CliRunner().invoke(app, ["shell", local_place.root], "\\format csv\n\\log 1\n")
+    assert ", ".join(ids) in told.stdout
 
 
 @pytest.mark.parametrize("as_json", [True, False])
