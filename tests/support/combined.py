@@ -10,6 +10,7 @@ from typing import Any
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
+from lakevilla.transaction.commit.together.combine import _group_of
 from lakevilla.transaction.commit.together.crowd import commits_of
 from tests.support.inside import inside
 
@@ -54,7 +55,7 @@ def waiting(lake: lv.Lake) -> int:
 
 def in_group(lake: lv.Lake) -> int:
     """Return how many transactions wait to be performed together, their leader included."""
-    return len(inside(lake).context.groups.named("combine").present(1000))
+    return len(_group_of(inside(lake).context).present(1000))
 
 
 class Group:
