@@ -153,7 +153,7 @@ class _Listener:
         detail = event.detail
         opened = self._opened(txn_id, detail["began"])
         outcome, error = str(detail["outcome"]), detail["error"]
-        for name in ("outcome", "features", "operations", "retries", "redos"):
+        for name in ("outcome", "features", "operations", "retries", "redos", "members"):
             value = detail[name]
             assert isinstance(value, str | int)
             opened.span.set_attribute(f"lakevilla.{name}", value)

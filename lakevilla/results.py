@@ -295,7 +295,7 @@ class HistoryEntry(HtmlFields):
     timestamp : datetime
         Aware, in UTC; grows with the version.
     txn_id : str or None
-        None for ``foreign``.
+        None for ``foreign``. Where a version has ``members``, the id of all of them together.
     tables : tuple of str
         The tables that the commit changed, by their present names.
     operations : tuple of LoggedOperation
@@ -307,6 +307,9 @@ class HistoryEntry(HtmlFields):
         lake's order here; ``reconcile``: the replay of a commit that another client's change had
         made unfit; ``register``: tables entered or left the lake; ``rebuilt``: a lost HEAD was
         rebuilt with these tables, and older commits are not known.
+    members : tuple of str
+        The transactions that share the version, in the order in which they were performed; empty
+        for the commit of a single transaction.
 
     Examples
     --------
@@ -321,6 +324,7 @@ class HistoryEntry(HtmlFields):
     operations: tuple[LoggedOperation, ...]
     metadata: Mapping[str, str]
     kind: Literal["transaction", "foreign", "reconcile", "register", "rebuilt"]
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +347,9 @@ class TableHistoryEntry(HtmlFields):
         The LakeVilla transactions in the entry, in order; empty for entries of other clients.
     metadata : Mapping
         The metadata that the user gave with the commit.
+    members : tuple of str
+        The transactions that were performed together, in order, where there are such: they share an
+        id in ``txn_ids``, as they share a global version (``HistoryEntry``).
 
     Examples
     --------
@@ -358,6 +365,7 @@ class TableHistoryEntry(HtmlFields):
     metrics: Mapping[str, object]
     txn_ids: tuple[str, ...]
     metadata: Mapping[str, object]
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -701,7 +709,7 @@ class Version(HtmlFields, Generic[Rows]):
     timestamp : datetime
         Aware, in UTC.
     txn_id : str or None
-        None for ``foreign`` and ``net``.
+        None for ``foreign`` and ``net``; as in ``HistoryEntry`` where there are ``members``.
     kind : str
         As in ``HistoryEntry``; ``net`` for the net changes of a range.
     metadata : Mapping
@@ -719,6 +727,8 @@ class Version(HtmlFields, Generic[Rows]):
         The location of each of these tables, which no rename changes.
     merged : str or None
         The branch that the commit has merged, and the branch's version (``etl@57``).
+    members : tuple of str
+        The transactions that share the version, as in ``HistoryEntry``; empty for ``net``.
 
     Examples
     --------
@@ -740,6 +750,7 @@ class Version(HtmlFields, Generic[Rows]):
     left: tuple[str, ...] = ()
     uris: Mapping[str, str] = field(default_factory=dict)
     merged: str | None = None
+    members: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         # Show only the names of the tables: showing a table would read its rows.

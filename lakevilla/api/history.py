@@ -198,6 +198,7 @@ def _entry(one: Recorded, names: Mapping[str, str], rebuilt: int) -> HistoryEntr
         ),
         metadata={} if commit is None else commit.metadata,
         kind="rebuilt" if summary.sequence == rebuilt else summary.kind,
+        members=summary.members,
     )
 
 
@@ -210,6 +211,7 @@ def _logged(entry: Entry) -> TableHistoryEntry:
         parameters=_mapping(info.get("operationParameters")),
         metrics=_mapping(info.get("operationMetrics")),
         txn_ids=entry.txn_ids,
+        members=entry.members,
         metadata=_metadata(info),
     )
 

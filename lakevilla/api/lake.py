@@ -464,6 +464,7 @@ class Lake(Hinted, Generic[Frame]):
         wait_timeout_seconds: float | None = None,
         idle_timeout_seconds: float | None = None,
         defer: bool = False,
+        alone: bool = False,
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> Transaction[Frame]:
@@ -505,7 +506,10 @@ class Lake(Hinted, Generic[Frame]):
             are performed together by the commit, or as soon as one of their counts is read or a
             table that they change is read. With many tables that saves most of the time. An error
             in the rows (a value that does not fit, a constraint) is then raised by the commit, and
-            ends the transaction.
+            ends the transaction. The commit may then share its global version with others of this
+            lake object that wait at the same time (``HistoryEntry.members``).
+        alone : bool
+            Give the commit a global version of its own.
         metadata : Mapping of str to str, optional
             Stored with each table's commit.
 
@@ -529,6 +533,7 @@ class Lake(Hinted, Generic[Frame]):
             wait_timeout_seconds=wait_timeout_seconds,
             idle_timeout_seconds=idle_timeout_seconds,
             defer=defer,
+            alone=alone,
             metadata=metadata,
         )
         return Transaction(executor)
@@ -1557,6 +1562,7 @@ class Lake(Hinted, Generic[Frame]):
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         on_equal: Literal["conflict", "keep"] = "conflict",
+        members: Literal["all"] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
         """Undo the changes of one commit, by a new commit, and keep later changes.
@@ -1567,6 +1573,9 @@ class Lake(Hinted, Generic[Frame]):
             The commit, by the global version that it made: see ``history``.
         tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
+        members : "all", optional
+            If several transactions share the version (``HistoryEntry.members``), they can only be
+            reverted together, which ``"all"`` allows.
         metadata : Mapping of str to str, optional
             Notes about the new commit in the history.
 
@@ -1574,7 +1583,9 @@ class Lake(Hinted, Generic[Frame]):
         ------
         MergeConflict
             Later commits changed the same data. Nothing was reverted.
-        VersionNotFound, InvalidOperation
+        VersionNotFound
+        InvalidOperation
+            Several transactions share the version, and ``members`` is not given.
 
         Examples
         --------
@@ -1593,6 +1604,7 @@ class Lake(Hinted, Generic[Frame]):
             keys=keys,
             on_conflict=on_conflict,
             on_equal=on_equal,
+            members=members,
             metadata=metadata,
         )
 
@@ -1604,6 +1616,7 @@ class Lake(Hinted, Generic[Frame]):
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         on_equal: Literal["conflict", "keep"] = "conflict",
+        members: Literal["all"] | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> MergeResult:
         """Do the changes of one commit again, for example after a rollback to a version before it.
@@ -1617,6 +1630,9 @@ class Lake(Hinted, Generic[Frame]):
             ``"etl@57"``.
         tables, keys, on_conflict, on_equal
             As for ``Transaction.apply``.
+        members : "all", optional
+            If several transactions share the version (``HistoryEntry.members``), they can only be
+            done again together, which ``"all"`` allows.
         metadata : Mapping of str to str, optional
             Notes about the new commit in the history.
 
@@ -1624,7 +1640,9 @@ class Lake(Hinted, Generic[Frame]):
         ------
         MergeConflict
             Other commits changed the same data. Nothing was applied.
-        VersionNotFound, InvalidOperation
+        VersionNotFound
+        InvalidOperation
+            Several transactions share the version, and ``members`` is not given.
 
         Examples
         --------
@@ -1641,6 +1659,7 @@ class Lake(Hinted, Generic[Frame]):
             keys=keys,
             on_conflict=on_conflict,
             on_equal=on_equal,
+            members=members,
             metadata=metadata,
         )
 

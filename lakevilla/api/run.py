@@ -444,6 +444,7 @@ def begin_transaction(
     wait_timeout_seconds: float | None = None,
     idle_timeout_seconds: float | None = None,
     defer: bool = False,
+    alone: bool = False,
     metadata: Mapping[str, str] | None = None,
     verify: bool = False,
     batch: tuple[str | None, str, bool] = (None, "", False),
@@ -462,11 +463,9 @@ def begin_transaction(
     _check_choices(features, isolation, validation, durability, wait)
     slack = check_number("slack", slack)
     entries = check_metadata(metadata)
-    check_timeout("wait_timeout_seconds", wait_timeout_seconds)
-    check_timeout("idle_timeout_seconds", idle_timeout_seconds)
+    _check_timeouts(wait_timeout_seconds, idle_timeout_seconds)
     client = client.newest()
-    in_head = Feature.I | Feature.CT
-    through_head = bool(features & in_head) or idempotency_key is not None
+    through_head = bool(features & (Feature.I | Feature.CT)) or idempotency_key is not None
     if client.branch is not None:
         _refuse_on_branch(client.branch, features, idempotency_key)
         through_head = True  # on a branch, no log entry is created
@@ -481,6 +480,7 @@ def begin_transaction(
         wait_timeout_seconds=wait_timeout_seconds,
         defer=check_flag("defer", defer),
         verify=verify,
+        alone=check_flag("alone", alone),
         metadata=entries,
         applications={} if use is None or use.version is None else {use.key: use.version},
     )
@@ -576,6 +576,11 @@ def _check_choices(
     check_choice("wait", wait, "published", "decided")
     if not isinstance(features, Feature):
         raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
+
+
+def _check_timeouts(wait: float | None, idle: float | None) -> None:
+    check_timeout("wait_timeout_seconds", wait)
+    check_timeout("idle_timeout_seconds", idle)
 
 
 def check_timeout(name: str, seconds: object) -> None:

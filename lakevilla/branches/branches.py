@@ -298,4 +298,4 @@ def _committed(context: Context, txn_id: str) -> Program[CommitResult | None]:
         return None
     if summary is None:
         return None
-    return (yield from result_of(context.of_branch(held), held.head, summary))
+    return (yield from result_of(context.of_branch(held), held.head, summary, txn_id))

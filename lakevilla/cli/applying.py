@@ -40,6 +40,10 @@ OnEqual = Annotated[
         help="keep: a row for which both sides have computed the same counts as changed once.",
     ),
 ]
+Members = Annotated[
+    Literal["all"] | None,
+    typer.Option("--members", help="all: also if several transactions share the version."),
+]
 
 
 @command
@@ -92,6 +96,7 @@ def revert(
     key: Keys = None,
     on_conflict: OnConflict = "error",
     on_equal: OnEqual = "conflict",
+    members: Members = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -104,6 +109,7 @@ def revert(
             keys=_keys(key),
             on_conflict=on_conflict,
             on_equal=on_equal,
+            members=members,
         )
     _show(found, as_json)
 
@@ -118,6 +124,7 @@ def cherry_pick(
     key: Keys = None,
     on_conflict: OnConflict = "error",
     on_equal: OnEqual = "conflict",
+    members: Members = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -130,6 +137,7 @@ def cherry_pick(
             keys=_keys(key),
             on_conflict=on_conflict,
             on_equal=on_equal,
+            members=members,
         )
     _show(found, as_json)
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 _SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "error": "red"}
 #: Fields of a version of the change feed that are printed in addition to its rows.
 _VERSION_FIELDS = (
-    *("version", "since", "timestamp", "txn_id", "kind", "metadata", "entered", "left", "uris"),
+    *("version", "since", "timestamp", "txn_id", "kind", "members", "metadata"),
+    *("entered", "left", "uris"),
 )
 #: The most rows in conflict that are printed for users, of each table.
 _ROWS_IN_CONFLICT = 20
@@ -70,6 +71,7 @@ _FOR_COMMANDS = {
     "on_conflict='ours' or 'theirs'": "--on-conflict ours or theirs",
     "on_conflict='ours'": "--on-conflict ours",
     "on_equal='keep'": "--on-equal keep",
+    "members='all'": "--members all",
 }
 #: Patterns of calls in messages that name a ref or table, and the equivalent commands.
 _CALLS_FOR_COMMANDS = {
@@ -189,6 +191,8 @@ class Output:
         txn = f"  {version.txn_id}" if version.txn_id else ""
         metadata = f"  {json.dumps(plain(version.metadata))}" if version.metadata else ""
         self.line(f"version {version.version}  {when}  {version.kind}{txn}{metadata}")
+        if version.members:
+            self.line(_of_members(version.members))
         for name in version.left:
             self.line(f"{name}: out of the lake")
         for name, found in tables.items():
@@ -267,6 +271,8 @@ class Output:
             when = entry.timestamp.isoformat(sep=" ", timespec="milliseconds")
             who = f"  {entry.txn_id}" if entry.txn_id else ""
             branch = tree.add(f"[bold]{entry.version}[/]  {when}  {entry.kind}{who}")
+            if entry.members:
+                branch.add(_of_members(entry.members))
             described = {done.table for done in entry.operations}
             for done in entry.operations:
                 branch.add(_operation(done.operation, done.parameters, done.metrics, done.table))
@@ -289,6 +295,8 @@ class Output:
             branch.add(_operation(entry.operation, entry.parameters, entry.metrics))
             if entry.txn_ids:
                 branch.add(", ".join(map(_safe, entry.txn_ids)))
+            if entry.members:
+                branch.add(_of_members(entry.members))
             if entry.metadata:
                 branch.add(f"[dim]{_cell(entry.metadata)}[/]")
         self._tree(tree)
@@ -333,6 +341,11 @@ def _for_commands(message: str) -> str:
     for pattern, theirs in _CALLS_FOR_COMMANDS.items():
         message = re.sub(pattern, theirs, message)
     return message
+
+
+def _of_members(ids: Sequence[str]) -> str:
+    """Return the transactions that share a version, in their order."""
+    return f"performed together: {', '.join(map(_safe, ids))}"
 
 
 def _operation(

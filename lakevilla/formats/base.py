@@ -111,9 +111,10 @@ _EMPTY = Change()
 class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The description of a commit that its log entry records.
 
-    ``txn_ids``: the LakeVilla transactions in the entry, in order. ``applications``
-    are Delta ``txn`` actions (application id to version): the lake's own, with
-    the HEAD sequence, and those of ``(application, version)`` idempotency keys.
+    ``txn_ids``: the LakeVilla transactions in the entry, in order. ``members``: those that share
+    one of these ids, in order; no client recognises an entry by them. ``applications`` are Delta
+    ``txn`` actions (application id to version): the lake's own, with the HEAD sequence, and those
+    of ``(application, version)`` idempotency keys.
     """
 
     operation: str
@@ -121,6 +122,7 @@ class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     metrics: dict[str, str] = {}
     is_blind_append: bool = False
     txn_ids: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
     nonce: str | None = None
     metadata: dict[str, str] = {}
     applications: dict[str, int] = {}
@@ -129,7 +131,7 @@ class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 class Entry(msgspec.Struct, frozen=True):
     """One published log entry, described.
 
-    ``txn_ids`` and ``nonce`` are empty for a foreign writer's entry.
+    ``txn_ids``, ``members`` and ``nonce`` are empty for a foreign writer's entry.
     """
 
     version: int
@@ -141,6 +143,7 @@ class Entry(msgspec.Struct, frozen=True):
     is_blind_append: bool
     timestamp_ms: int
     raw_commit_info: dict[str, Any]
+    members: tuple[str, ...] = ()
 
     def described_alone(self) -> Entry:
         """Return the description without what only ``TableFormat.advance`` needs."""

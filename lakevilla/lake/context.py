@@ -67,7 +67,8 @@ class Event:
     concurrent with it, so that own seconds can be added up. A ``transaction`` is reported at its
     end: ``outcome`` (``committed``, ``read``, ``aborted``, ``failed`` or ``unknown``), ``error``
     (the error's kind or None), ``features``, ``tables``, ``operations``, ``retries``, ``redos``,
-    ``began``, ``ended`` and ``seconds``.
+    ``members`` (the number of transactions that share its version, or 0), ``began``, ``ended`` and
+    ``seconds``.
 
     Attributes
     ----------

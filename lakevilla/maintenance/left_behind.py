@@ -241,6 +241,8 @@ def _read_commits(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None
             _damaged(left, key, error)
             continue
         left.commits.append((key, commit))
+        for txn, _ in commit.by_member():
+            left.meet_id(txn)
         left.sequence = max(left.sequence, commit.after)
         left.named.update(commit.tables)
 

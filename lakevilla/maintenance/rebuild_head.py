@@ -225,6 +225,8 @@ def _include(context: Context, left: LeftBehind, head: Head) -> Program[None]:
     left.sequence = max(left.sequence, head.sequence)
     left.made = max(left.made, head.replacement)
     left.meet_id(head.floor)
+    for one in head.commits:
+        left.meet_id(one.newest_txn)
     decided = [(one.sequence, one.txn, one.hash) for one in head.commits if one.hash]
     states = head.tables.cached().values()
     decided += [(ref.sequence, ref.txn, ref.hash) for one in states for ref in one.pending]
@@ -521,33 +523,55 @@ def _names(left: LeftBehind, rebuilt: _Rebuilt, chosen: Head | None) -> dict[str
 
 
 def _lost_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
-    """Return a finding for each transaction with a commit object that is not in a table's log."""
+    """Return a finding for each transaction with a commit object that is not in a table's log.
+
+    A member of a combined commit that lost its race may have committed with another commit object.
+    """
     findings = []
     found: dict[str, tuple[str, CommitObject]] = {}
     for key, commit in left.commits:
         found[commit.txn] = key, commit
+    missing = {txn: _lacking(left, rebuilt, commit) for txn, (_, commit) in found.items()}
+    done = {
+        one
+        for txn, (_, commit) in found.items()
+        for one, _ in commit.by_member()
+        if not missing[txn]
+    }
     for txn, (key, commit) in sorted(found.items()):
-        tables = [location for location, part in commit.tables.items() if not part.change.is_empty]
-        lacking = [
-            location for location in tables if not _is_published(left, rebuilt, location, txn)
-        ]
-        if not lacking:
+        lacking = missing[txn]
+        sure = txn in left.decided or len(lacking) < len(_changed(commit))
+        ids = [one for one, _ in commit.by_member() if sure or one not in done]
+        if not lacking or not ids:
             continue
-        sure = txn in left.decided or len(lacking) < len(tables)
+        performs = f" with transactions {', '.join(ids)}" if commit.members else ""
         what = "was decided" if sure else "may have been decided, or have lost its race"
         findings.append(
             Finding(
                 "error" if sure else "warning",
                 "unpublished" if sure else "maybe_decided",
-                f"transaction {txn} {what}, and is not in the log of table {', '.join(lacking)} "
-                "as far as that was searched: it is not published; if its changes are missing "
-                f"there, run it again ({key} has its operations)",
+                f"transaction {txn}{performs} {what}, and is not in the log of table "
+                f"{', '.join(lacking)} as far as that was searched: it is not published; if its "
+                f"changes are missing there, run it again ({key} has its operations)",
                 table=lacking[0],
                 txn_id=txn,
                 key=key,
             )
         )
     return findings
+
+
+def _changed(commit: CommitObject) -> list[str]:
+    return [location for location, part in commit.tables.items() if not part.change.is_empty]
+
+
+def _lacking(left: LeftBehind, rebuilt: _Rebuilt, commit: CommitObject) -> list[str]:
+    """Return the changed tables in whose logs a commit was not found."""
+    return [
+        location
+        for location in _changed(commit)
+        if not _is_published(left, rebuilt, location, commit.txn)
+    ]
 
 
 def _lost_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:

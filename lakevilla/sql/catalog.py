@@ -21,6 +21,7 @@ Constant = str | int | float | bool
 
 _TEXT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
 _TEXTS = pa.map_(_TEXT, _TEXT)
+_LIST = pa.list_(_TEXT)
 
 #: The columns of each catalog table.
 SCHEMAS: dict[CatalogKind, pa.Schema] = {
@@ -82,6 +83,7 @@ SCHEMAS: dict[CatalogKind, pa.Schema] = {
             ("metadata_changed", pa.bool_()),
             ("merged", _TEXT),
             ("metadata", _TEXTS),
+            ("members", _LIST),
         ]
     ),
     "refs": pa.schema(

@@ -18,7 +18,7 @@ from lakevilla.api.applying.merge_branch import (
     settled,
     state_name,
 )
-from lakevilla.api.arguments import check_patterns
+from lakevilla.api.arguments import check_mode, check_patterns
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
@@ -31,6 +31,9 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import OnConflict, OnEqual
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.applying.apply import Outcome, Settle, apply, restore, roll_back
+
+#: Whether a commit that several transactions share is reverted, or done again, as a whole.
+Members = Literal["all"] | None
 
 __all__ = [
     "AppliesStates",
@@ -74,13 +77,15 @@ def revert(
     keys: Mapping[str, str | Sequence[str]] | None,
     on_conflict: OnConflict,
     on_equal: OnEqual,
+    members: Members,
     metadata: Mapping[str, str] | None,
 ) -> MergeResult:
     """Revert the changes of one commit; see ``Lake.revert``."""
     number, settle = check_version(version), settled(on_conflict, on_equal)
     states = ("version", number), ("version", number - 1)
     merged = f"revert of {number}"
-    return _apply_between(client, executor, merged, states, tables, keys, settle, metadata)
+    single = _single(states[0], members)
+    return _apply_between(client, executor, merged, states, tables, keys, settle, metadata, single)
 
 
 def cherry_pick(
@@ -92,12 +97,20 @@ def cherry_pick(
     keys: Mapping[str, str | Sequence[str]] | None,
     on_conflict: OnConflict,
     on_equal: OnEqual,
+    members: Members,
     metadata: Mapping[str, str] | None,
 ) -> MergeResult:
     """Do the changes of one commit again; see ``Lake.cherry_pick``."""
     states, settle = check_commit(version), settled(on_conflict, on_equal)
     merged = f"cherry-pick of {version}"
-    return _apply_between(client, executor, merged, states, tables, keys, settle, metadata)
+    single = _single(states[1], members)
+    return _apply_between(client, executor, merged, states, tables, keys, settle, metadata, single)
+
+
+def _single(made: StateName, members: Members) -> StateName:
+    """Return the state that a commit has made, if several transactions must not share it."""
+    check_mode("members", members, "all")
+    return made if members is None else None
 
 
 def compare_states(
@@ -125,6 +138,7 @@ def _apply_between(
     keys: Mapping[str, str | Sequence[str]] | None,
     settle: Settle,
     metadata: Mapping[str, str] | None,
+    single: StateName,
 ) -> MergeResult:
     """Apply the changes from one state to another."""
     patterns = check_patterns("tables", tables)
@@ -138,6 +152,7 @@ def _apply_between(
             keys=keys_by_location(executor.resolve, keys),
             settle=settle,
             verb=merged.partition(" ")[0].upper(),
+            single=single,
         )
 
     return _apply(client, executor, merged, program, metadata)

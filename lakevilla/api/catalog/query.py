@@ -36,7 +36,7 @@ Row = dict[str, Any]
 Begin = Callable[[int], Executor[Frame]]
 
 _SNAPSHOTS = pa.schema(
-    [SCHEMAS["commits"].field(name) for name in ("version", "timestamp", "txn_id", "kind")]
+    [SCHEMAS["commits"].field(x) for x in ("version", "timestamp", "txn_id", "kind", "members")]
 )
 #: The catalog table that each step reads.
 _KINDS: dict[str, CatalogKind] = {
@@ -147,7 +147,7 @@ def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
 def _snapshots(executor: Executor[Frame], names: Sequence[str], step: PathStep) -> _Found:
     """Return the versions of the lake in which each table was changed, oldest first."""
     requested = frozenset(names)
-    columns = ("version", "timestamp", "txn_id", "kind", "table", "adds")
+    columns = ("version", "timestamp", "txn_id", "kind", "members", "table", "adds")
     rows = [
         row
         for row in _read(executor, "commits", NameRange(exact=requested), columns=columns)

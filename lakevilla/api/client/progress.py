@@ -182,7 +182,7 @@ def transaction_event(
     state: TransactionState, error: LakeVillaError | None, began: float, ended: float
 ) -> Event:
     """Return the event of the end of a transaction, with its times and counts."""
-    outcome = _outcome(state, error)
+    outcome, decided = _outcome(state, error), state.ending.decided
     detail = {
         "outcome": outcome,
         "error": error.kind if outcome == "failed" and error is not None else None,
@@ -191,6 +191,7 @@ def transaction_event(
         "operations": len(state.work.done),
         "retries": state.ending.retries,
         "redos": state.work.redos,
+        "members": 0 if decided is None else len(decided.summary.members),
         "began": began,
         "ended": ended,
         "seconds": ended - began,

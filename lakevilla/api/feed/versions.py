@@ -99,6 +99,7 @@ class Teller(Generic[Frame]):
             left=tuple(names[table.location] for table in tables if table.leaves),
             uris={names[t.location]: self.client.uri_of(t.location) for t in tables},
             merged=noted.merged,
+            members=() if step.net else commit.members,
         )
 
     def _reader(self, stretch: Stretch, step: Step, table: TouchedTable) -> Callable[[], Frame]:

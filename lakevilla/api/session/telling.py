@@ -39,6 +39,7 @@ _HISTORY = pa.schema(
         ("timestamp", _TIME),
         ("operation", pa.string()),
         ("txn_ids", pa.list_(pa.string())),
+        ("members", pa.list_(pa.string())),
     ]
 )
 _TRANSACTIONS = pa.schema(
@@ -88,7 +89,7 @@ def shown(
         case "versions":
             return asked(
                 state,
-                "SELECT version, timestamp, txn_id, kind, count(*) AS tables FROM "
+                "SELECT version, timestamp, txn_id, kind, members, count(*) AS tables FROM "
                 "lakevilla_commits GROUP BY ALL ORDER BY version DESC",
             )
         case "transactions":
@@ -129,7 +130,10 @@ def described(state: Reads[Frame], node: Describe, lake: Host[Frame]) -> Frame:
         return rows_of(
             state,
             _HISTORY,
-            [(one.version, one.timestamp, one.operation, list(one.txn_ids)) for one in entries],
+            [
+                (x.version, x.timestamp, x.operation, list(x.txn_ids), list(x.members))
+                for x in entries
+            ],
         )
     executor: Executor[Frame] = state._executor
     with executor.verb_scope("open", node.table):

@@ -156,7 +156,9 @@ def _log(desk: Desk, argument: str | None) -> None:
             "at": [_when(entry.timestamp) for entry in found],
             "kind": [entry.kind for entry in found],
             "tables": [", ".join(entry.tables) for entry in found],
-            "transaction": [entry.txn_id for entry in found],
+            "transaction": [
+                ", ".join(entry.members) if entry.members else entry.txn_id for entry in found
+            ],
         },
     )
 

@@ -197,19 +197,23 @@ def _with_change(version: int, actions: Sequence[Action], change: Change) -> Ent
     info = next((a.commit_info for a in actions if a.commit_info is not None), {})
     own = info.get("lakevilla")
     own = own if isinstance(own, dict) else {}
-    txns = own.get("txns")
     nonce = own.get("nonce")
     return Entry(
         version=version,
         change=change,
         applications={a.txn.app_id: a.txn.version for a in actions if a.txn is not None},
-        txn_ids=tuple(str(txn) for txn in txns) if isinstance(txns, list) else (),
+        txn_ids=_ids_in(own.get("txns")),
         nonce=str(nonce) if nonce is not None else None,
         operation=str(info.get("operation", "")),
         is_blind_append=info.get("isBlindAppend") is True,
         timestamp_ms=_timestamp(info),
         raw_commit_info=info,
+        members=_ids_in(own.get("members")),
     )
+
+
+def _ids_in(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def _timestamp(info: dict[str, Any]) -> int:

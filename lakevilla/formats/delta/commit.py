@@ -111,6 +111,8 @@ def _commit_info(
         own["nonce"] = info.nonce
     if info.txn_ids:
         own["txns"] = info.txn_ids
+    if info.members:
+        own["members"] = info.members
     if own:
         action["lakevilla"] = own
     return action

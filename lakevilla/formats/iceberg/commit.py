@@ -157,6 +157,7 @@ def prepare(
         is_blind_append=info.is_blind_append,
         timestamp_ms=document.last_updated_ms,
         raw_commit_info={} if made is None else dict(made.snapshot["summary"]),
+        members=info.members,
         document=document,
         listed=listed,
     )
@@ -642,6 +643,8 @@ def _summary(
             plus = counts.get(added or "", 0) - counts.get(removed or "", 0)
             totals[total] = max(0, int(text) + plus)
     own = {TXN_IDS: ",".join(info.txn_ids), NONCE: str(info.nonce), _OPERATION: info.operation}
+    if info.members:
+        own[_MEMBERS] = ",".join(info.members)
     numbers = {name: count for name, count in counts.items() if count} | totals
     described = {name: value for name, value in info.metadata.items() if name not in numbers}
     return {
@@ -709,6 +712,7 @@ def _rows(stats: str | None) -> int:
 
 #: Fields of a snapshot's summary: the transactions that made it, and the nonce of its write.
 TXN_IDS, NONCE = "lakevilla.txn-ids", "lakevilla.nonce"
+_MEMBERS = "lakevilla.members"
 
 
 class IcebergEntry(Entry, frozen=True, eq=False):
@@ -776,7 +780,7 @@ def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Progr
         adds, removes = yield from _files_between(before, after, data_change=kinds != {"replace"})
         if is_new:
             summary = (document.current or {}).get("summary") or {}
-        txns = _txns_in(summary)
+        txns = _ids_in(summary, TXN_IDS)
         nonce = summary.get(NONCE)
         operation = str(summary.get("operation", "rollback")).upper()
     known = {} if old is None else old.applications
@@ -790,6 +794,7 @@ def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Progr
         is_blind_append=kinds == {"append"},
         timestamp_ms=document.last_updated_ms,
         raw_commit_info=dict(summary),
+        members=_ids_in(summary, _MEMBERS),
         document=document,
         listed=after.listed,
     )
@@ -835,12 +840,13 @@ def described(newest: IcebergSnapshot, versions: Iterable[int]) -> dict[int, Ice
             version,
             Change(),
             {},
-            _txns_in(summary),
+            _ids_in(summary, TXN_IDS),
             summary.get(NONCE),
             str(summary.get("operation", "")).upper(),
             False,
             time_ms,
             dict(summary),
+            _ids_in(summary, _MEMBERS),
         )
     return found
 
@@ -855,8 +861,8 @@ class _LoggedSnapshot(msgspec.Struct, rename="kebab"):
     timestamp_ms: int
 
 
-def _txns_in(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(filter(None, str(summary.get(TXN_IDS, "")).split(",")))
+def _ids_in(summary: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    return tuple(filter(None, str(summary.get(name, "")).split(",")))
 
 
 def _operations_since(old: Metadata | None, new: Metadata) -> tuple[bool, set[object]]:
@@ -883,7 +889,7 @@ def _operations_since(old: Metadata | None, new: Metadata) -> tuple[bool, set[ob
 
 
 def _bare(version: int, document: Metadata) -> IcebergEntry:
-    return IcebergEntry(version, Change(), {}, (), None, "", False, 0, {}, document)
+    return IcebergEntry(version, Change(), {}, (), None, "", False, 0, {}, document=document)
 
 
 def _note(old: Metadata | None, new: Metadata) -> _Note:

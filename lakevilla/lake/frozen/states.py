@@ -254,6 +254,27 @@ def base_of(head: Head, ref: str) -> Program[Base]:
     return (yield from at_home(entry.epoch, branch_at(branch, version)))
 
 
+def commit_of(head: Head, name: StateName) -> Program[CommitSummary | None]:
+    """Return the commit that made a version of the lake or of a branch; None if it is not kept.
+
+    Raises
+    ------
+    RefNotFound
+        The branch is not there any more.
+    """
+    match name:
+        case ("version", int(version)):
+            return (yield from Timeline.of(head).at(version))
+        case ("ref", str(ref)):
+            branch, number = parsed(ref)
+            yield from load_refs(head, [branch])
+            entry = head.refs.get(branch)
+            if entry is not None and entry.kind == "branch" and number is not None:
+                own = (yield from open_branch(branch, entry)).held.head
+                return (yield from at_home(entry.epoch, Timeline.of(own).at(number)))
+    return None
+
+
 def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
     """Return the error for a name that no ref has."""
     yield from load_refs(head)

@@ -68,7 +68,7 @@ def _settled(context: Context, txn_id: str) -> Program[Outcome]:
     except VersionNotFound:
         return (yield from _settled(context, txn_id))  # gc deleted a page: read the newer HEAD
     if found is not None:
-        return Outcome("committed", (yield from result_of(context, held.head, found)))
+        return Outcome("committed", (yield from result_of(context, held.head, found, txn_id)))
     if is_by_entry(txn_id):
         raise CommitOutcomeUnknown(
             f"transaction {txn_id} was begun without Feature.I and may have committed by its "
@@ -80,7 +80,7 @@ def _settled(context: Context, txn_id: str) -> Program[Outcome]:
         held = context.held
         assert held is not None
         if found is not None:
-            return Outcome("committed", (yield from result_of(context, held.head, found)))
+            return Outcome("committed", (yield from result_of(context, held.head, found, txn_id)))
         # Without a record, its places in queues do not count, and its owner finds the abort.
         yield from delete(record_key(txn_id))
     if is_forgotten(held.head, txn_id):
@@ -151,8 +151,13 @@ def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
     return None
 
 
-def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[CommitResult]:
-    """Return the result of a commit by HEAD and its object; with log versions if cached."""
+def result_of(
+    context: Context, head: Head, summary: CommitSummary, txn_id: str
+) -> Program[CommitResult]:
+    """Return a transaction's result by HEAD and its commit object; with log versions if cached.
+
+    Of a combined commit, the result of a member has its own tables and operations alone.
+    """
     operations = 0
     try:
         commit = yield from context.commit_object(summary.txn, summary.hash)
@@ -161,8 +166,14 @@ def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[C
         # still proves the commit.
         tables = [table for table, touch in summary.tables.items() if touch.adds or touch.removes]
     else:
-        operations = len(commit.operations)
-        tables = [table for table, part in commit.tables.items() if not part.change.is_empty]
+        own = dict(commit.by_member()).get(txn_id, commit.operations)
+        operations = len(own)
+        written = {operation.table for operation in own}
+        tables = [
+            table
+            for table, part in commit.tables.items()
+            if not part.change.is_empty and (table in written or not commit.members)
+        ]
     versions: dict[str, int | None] = {}
     for location in tables:
         versions[location] = None
@@ -171,7 +182,7 @@ def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[C
             for version in sorted(tail.entries):
                 if summary.txn in tail.entries[version].txn_ids:
                     versions[location] = version
-    return CommitResult(summary.txn, versions, summary.sequence, operations=operations)
+    return CommitResult(txn_id, versions, summary.sequence, operations=operations)
 
 
 def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:

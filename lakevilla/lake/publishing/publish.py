@@ -309,11 +309,13 @@ def _info(
     applications: dict[str, int] = {}
     metadata: dict[str, str] = {}
     txns: list[str] = []
+    members: list[str] = []
     for commit in commits:
         applications.update(commit.applications)
         metadata.update(commit.metadata)
         txns.extend(txn for _, txn, _ in commit.replaces)
         txns.append(commit.txn)
+        members.extend(member.txn for member in commit.members)
     applications[application_id(head)] = refs[-1].sequence
     one = parts[0] if len(parts) == 1 else None
     return CommitInfo(
@@ -322,6 +324,7 @@ def _info(
         metrics=summed(part.metrics for part in parts),
         is_blind_append=all(part.blind for part in parts),
         txn_ids=tuple(txns),
+        members=tuple(members),
         nonce=context.ids.nonce(),
         metadata=metadata,
         applications=applications,

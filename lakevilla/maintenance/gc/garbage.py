@@ -86,7 +86,8 @@ def garbage(
     to_delete.extend(
         (yield from unreferenced_leaves(context, head, named, listed, dry_run=dry_run))
     )
-    ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
+    committed = (one for one in kept if one.kind == "transaction")
+    ended = listed.ended.union(txn for one in committed for txn in one.transactions)
     to_delete.extend((yield from _void_markers(head, listed.markers, ended)))
     of_branches = yield from left_of_branches(context, head, bases, needed, dead, listed.held_back)
     return [[*to_delete, *of_branches[0]], *of_branches[1:]]

@@ -174,7 +174,7 @@ def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
     """Refuse a saved transaction if ``head`` has its commit, made by another process."""
     own = yield from own_commit(txn, head)
     if own is not None:
-        result = yield from result_of(txn.context, head, own)
+        result = yield from result_of(txn.context, head, own, txn.id)
         error = AlreadyCommitted(
             f"transaction {txn.id} was committed by another process that resumed it: "
             "nothing is left to do",

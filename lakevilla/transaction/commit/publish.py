@@ -37,17 +37,19 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     """Publish a decided transaction on all its tables in parallel, and return its result.
 
     Its places in the queues are deleted in the same round: HEAD has its commit, so a transaction
-    that was behind it finds the commit there, and publishes it if necessary.
+    that was behind it finds the commit there, and publishes it if necessary. Of a combined commit,
+    each member publishes the tables that it has changed itself.
     """
     context = txn.context
     head, summary = decided.held.head, decided.summary
-    yield from load_tables(head, summary.tables)
+    touched = _own_touches(txn, summary)
+    yield from load_tables(head, touched)
     # If ``head`` has later commits, this one may not be pending any more: the log has it by now, or
     # a reconcile commit has replaced it. The log and a newer HEAD show which.
     is_overtaken = head.sequence > summary.sequence
     pending = [
         location
-        for location, touch in summary.tables.items()
+        for location, touch in touched.items()
         if not context.epoch
         and _may_be_pending(head, summary.sequence, location, touch, is_overtaken=is_overtaken)
     ]
@@ -59,7 +61,7 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     for location, published in zip(pending, outcomes, strict=True):
         versions[location] = None if published is None else published.version_of(summary.sequence)
     if context.epoch:
-        versions = dict.fromkeys(summary.tables)
+        versions = dict.fromkeys(touched)
         return txn.note_committed(versions, summary.sequence)
     result = txn.note_committed(versions, summary.sequence)
     logs = [one for one in outcomes if one is not None]
@@ -71,6 +73,13 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     if newest is not head or is_overtaken:
         yield from _report_foreign(txn, newest, summary, result)
     return result
+
+
+def _own_touches(txn: TransactionState, summary: CommitSummary) -> dict[str, Touch]:
+    """Return the effects of a transaction's commit on the tables that it has changed itself."""
+    if txn.id not in summary.members:
+        return summary.tables
+    return {table: touch for table, touch in summary.tables.items() if table in txn.written}
 
 
 def renamed_tables(txn: TransactionState) -> list[str]:
@@ -118,12 +127,15 @@ def _report_foreign(
     txn: TransactionState, head: Head, own: CommitSummary, result: CommitResult
 ) -> Program[None]:
     commits = yield from commits_since(head, own.sequence)
+    tables = _own_touches(txn, own).keys()
     # A reconcile commit may become unfit, and be reconciled in turn: report the worst outcome.
     counting, ids = {own.sequence}, {txn.id, own.txn}
     worst, table, effect = 0, "", ""
     for summary in commits or ():
         if summary.kind != "reconcile" or counting.isdisjoint(summary.replaces):
             continue
+        if tables.isdisjoint(summary.tables):
+            continue  # it has replayed other members of a combined commit
         commit = yield from _kept_commit(txn, summary)
         reason, is_touched = None, False
         if commit is not None:

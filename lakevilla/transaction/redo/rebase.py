@@ -143,8 +143,9 @@ def _count_redo(txn: TransactionState, first: int, examination: Examination) -> 
     txn.work.redos += not isinstance(txn.work.done[first].operation, Optimize)
     if txn.work.redos > context.settings.max_redos:
         raise txn.fail(conflict(txn, table, f"it was redone {txn.work.redos - 1} times already"))
-    what = f"redoing from operation {first} on {table}"
-    context.notify(Event("redo", txn.id, what, {"table": table}))
+    for txn_id, number in txn.known_as(first):
+        what = f"redoing from operation {number} on {table}"
+        context.notify(Event("redo", txn_id, what, {"table": table}))
 
 
 def _let_others_detach(txn: TransactionState, examination: Examination) -> None:

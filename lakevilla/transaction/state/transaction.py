@@ -161,6 +161,23 @@ class TransactionState:
     def is_shared(self) -> bool:
         return self.ending.shared
 
+    # -- what listeners are told ------------------------------------------------
+
+    def known_as(self, first: int = 0) -> list[tuple[str, int]]:
+        """Return the ids by which listeners know the transaction.
+
+        With each id is the operation of its transaction that is the first at or after ``first``.
+        A combined transaction is told as its members that have one.
+        """
+        if self.combined is None:
+            return [(self.id, first)]
+        found, start = [], 0
+        for member in self.combined.members:
+            if start + member.operations > first:
+                found.append((member.txn, max(first - start, 0)))
+            start += member.operations
+        return found
+
     # -- what verbs need ---------------------------------------------------------
 
     def check_open(self, verb: str) -> None:

@@ -111,7 +111,7 @@ def _settled(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[b
             if record.version is None:
                 if found.sequence <= held.head.history_start:
                     return True  # older than the kept history: the key is free again
-                result = yield from result_of(txn.context, held.head, found)
+                result = yield from result_of(txn.context, held.head, found, record.txn)
                 raise AlreadyCommitted(
                     f"idempotency key {use.key!r} was committed by transaction {record.txn}: "
                     "nothing is left to do",
@@ -347,7 +347,7 @@ def committed_in_base(lake: Context, branch: Head, key: str) -> Program[CommitRe
     found = find_commit(commits, used.record.txn)
     if found is None or found.sequence > base.sequence:
         return None
-    return (yield from result_of(lake, held.head, found))
+    return (yield from result_of(lake, held.head, found, used.record.txn))
 
 
 def keys_to_take(
@@ -424,4 +424,5 @@ def _committed_in(lake: Context, key: str) -> Program[CommitResult | None]:
     found = None if commits is None else find_commit(commits, used.record.txn)
     if found is None:
         return None
-    return (yield from result_of(lake.of_branch(held), held.head, found))
+    txn_id = used.record.txn
+    return (yield from result_of(lake.of_branch(held), held.head, found, txn_id))

@@ -280,7 +280,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
         if summary is not None:
             raise AlreadyCommitted(
                 f"transaction {txn_id} has committed: nothing is left to do",
-                result=(yield from result_of(context, held.head, summary)),
+                result=(yield from result_of(context, held.head, summary, txn_id)),
                 txn_id=txn_id,
             )
         if held.head.is_fenced(txn_id):

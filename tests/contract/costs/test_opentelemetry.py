@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import lakevilla as lv
 from lakevilla import opentelemetry
 from lakevilla.lake.context import Event
 from lakevilla.opentelemetry import listener
+from tests.support.combined import Work, combine
 
 
 class Telemetry:
@@ -152,6 +154,40 @@ def test_a_redo_is_an_event_of_the_span_and_counted(
     assert "redo" in [event.name for event in whole.events]
     assert [point.value for point in telemetry.points("lakevilla.redos")] == [1]
     assert whole.attributes["lakevilla.redos"] == 1
+
+
+def test_transactions_that_share_a_version_are_spans_of_their_own(
+    lake: lv.Lake, tmp_path: Path, telemetry: Telemetry
+) -> None:
+    def add(number: int) -> Work:
+        return lambda txn: txn.update("t", {"a": f"a + {number}"}, where="true")
+
+    with lv.connect(tmp_path) as other:
+        rival = partial(other.run, add(1000))
+        first, *members = combine(lake, add(1), add(10), add(100), meanwhile=rival)
+    assert lake.read("t").to_pylist() == [{"a": 1112}]
+    assert lake.history(1)[0].members == tuple(txn.id for txn in members)
+    spans = {
+        span.attributes["lakevilla.transaction.id"]: span
+        for span in telemetry.transactions()
+        if span.attributes is not None and span.attributes["lakevilla.outcome"] == "committed"
+    }
+    assert set(spans) == {first.id, *(txn.id for txn in members)}
+    assert [spans[txn.id].attributes["lakevilla.members"] for txn in members] == [2, 2]
+    assert spans[first.id].attributes["lakevilla.members"] == 0
+    for txn in members:
+        span = spans[txn.id]
+        assert span.attributes["lakevilla.operations"] == 1
+        # A redo of the whole is told to each, by its own operation.
+        told = {event.name: event.attributes["message"] for event in span.events}
+        assert told == {
+            "retry": "lost a race for HEAD (1 times)",
+            "redo": "redoing from operation 0 on t",
+        }
+        names = {phase.name for phase in telemetry.phases(span)}
+        assert {"lakevilla.wait", "lakevilla.publish"} <= names
+    ids = {event.txn_id for event in telemetry.events}
+    assert lake.history(1)[0].txn_id not in ids, "nobody has begun it"
 
 
 def test_metrics_count_commits_and_the_times_of_transactions_and_phases(

@@ -57,6 +57,7 @@ COLUMNS = pa.schema(
         pa.field("tables", pa.list_(pa.string()), nullable=False),
         pa.field("entered", pa.list_(pa.string()), nullable=False),
         pa.field("left", pa.list_(pa.string()), nullable=False),
+        pa.field("members", pa.list_(pa.string()), nullable=False),
     ]
 )
 #: The columns for Spark, all nullable: a Python data source can't have NOT NULL columns.
@@ -234,4 +235,5 @@ def _row(version: Version[pa.Table]) -> dict[str, object]:
         "tables": list(version.tables),
         "entered": list(version.entered),
         "left": list(version.left),
+        "members": list(version.members),
     }

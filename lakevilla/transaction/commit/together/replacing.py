@@ -187,9 +187,9 @@ def _lost(
             continue
         candidate.races += 1
         txn.ending.retries += 1
-        context.notify(
-            Event("retry", txn.id, f"lost a race for HEAD ({candidate.races} times)", {})
-        )
+        for txn_id, _ in txn.known_as():
+            message = f"lost a race for HEAD ({candidate.races} times)"
+            context.notify(Event("retry", txn_id, message, {}))
         if candidate.races >= _MAX_RACES:
             answers[candidate] = Failed(
                 ConflictError(

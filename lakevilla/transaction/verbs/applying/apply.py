@@ -19,7 +19,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import data_files
-from lakevilla.global_log.head import Head, TableState
+from lakevilla.global_log.head import CommitSummary, Head, TableState
 from lakevilla.global_log.refs import parsed
 from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.frozen.mounts import is_there_in
@@ -30,6 +30,7 @@ from lakevilla.lake.frozen.states import (
     StateName,
     between,
     chosen_places,
+    commit_of,
     state_of,
 )
 from lakevilla.lake.operations.comparing.computed import reached_by
@@ -203,6 +204,7 @@ def apply(
     keys: Mapping[str, tuple[str, ...]],
     settle: Settle = REFUSE,
     verb: str = "APPLY",
+    single: StateName = None,
 ) -> Program[dict[str, Outcome]]:
     """Apply to the transaction's state the changes from ``before`` to ``after``.
 
@@ -212,6 +214,8 @@ def apply(
         Patterns of names or paths; all tables if not given.
     keys : Mapping
         By location, the columns that identify a row.
+    single : StateName
+        The state that one commit has made, if no other transaction may share that commit.
 
     Returns
     -------
@@ -225,7 +229,8 @@ def apply(
     VersionNotFound, RefNotFound
         A state, or a file that must be brought back, is not kept any more.
     InvalidOperation
-        A pattern matches no table, or ``keys`` names a column that a table lacks.
+        A pattern matches no table, ``keys`` names a column that a table lacks, or several
+        transactions share the ``single`` commit.
     """
     head = yield from bound(txn)
     if is_later(before, after):
@@ -235,7 +240,18 @@ def apply(
     else:
         new = yield from state_of(head, after)
         old = yield from state_of(head, before)
+    commit = yield from commit_of(head, single)
+    if commit is not None and len(commit.members) > 1:
+        raise _shared(commit, verb)
     return (yield from apply_states(txn, head, old, new, tables, keys, settle, verb))
+
+
+def _shared(commit: CommitSummary, verb: str) -> InvalidOperation:
+    name = verb.lower()
+    return InvalidOperation(
+        f"{name}: {len(commit.members)} transactions share version {commit.sequence}, and there is "
+        f"no state between them: {', '.join(commit.members)}; pass members='all' to {name} them all"
+    )
 
 
 def apply_states(

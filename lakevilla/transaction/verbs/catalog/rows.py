@@ -187,6 +187,7 @@ def _rows(
         "kind": commit.kind,
         "merged": stored.merged or None if stored is not None else None,
         "metadata": {} if stored is None else dict(stored.metadata),
+        "members": list(commit.members),
     }
     for location, touch in commit.tables.items():
         yield {
