@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -26,7 +27,7 @@ from bench.harness.clients.team import PROCESSES, THREADS
 from bench.harness.needs import Needs
 from bench.harness.parameters import Parameter, Value, WrongParameter, chosen, listed, numbers
 from bench.hot import plots
-from bench.hot.systems import DUCKLAKE, SYSTEMS, UPDATE, System, system
+from bench.hot.systems import DUCKLAKE, SYSTEMS, UPDATE, Once, System, system
 from bench.ycsb_lh.workload import text
 
 #: The same row for all; a row of its own for each in one file; the same in one partition of many.
@@ -128,10 +129,13 @@ def _once(run: Run, name: str, hot: Hot, seed: str) -> None:
         made.create(start, partitioned=hot.partitions > 1)
         in_processes = how.as_ == PROCESSES
         clients = [
-            Client(partial(_client, made, hot, number, f"{seed}-{number}", in_processes))
+            Client(
+                partial(_client, hot, number, in_processes),
+                partial(_get_ready, made, hot, number, f"{seed}-{number}"),
+            )
             for number in range(hot.clients)
         ]
-        measured = run_clients(made.open, clients, how, on_start=on_start)
+        measured = run_clients(partial(_open, made), clients, how, on_start=on_start)
         here = time.process_time() - started
         requests = run.places.count()
         busy = _told(measured, _PROCESSOR) / 1e6 if in_processes else here
@@ -144,24 +148,38 @@ def _once(run: Run, name: str, hot: Hot, seed: str) -> None:
         run.places.discard(root)
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a system has opened, and what each client that is ready does with it, by its number."""
+
+    by_system: Any
+    clients: dict[int, Once]
+
+
+@contextmanager
+def _open(made: System) -> Iterator[_Opened]:
+    with made.open() as by_system:
+        yield _Opened(by_system, {})
+
+
+def _get_ready(
+    made: System, hot: Hot, number: int, seed: str, opened: _Opened, counts: Counts
+) -> Iterator[str]:
+    opened.clients[number] = made.client(opened.by_system, hot.where(number), seed)
+    yield from ()
+
+
 def _client(
-    made: System,
-    hot: Hot,
-    number: int,
-    seed: str,
-    in_processes: bool,
-    opened: Any,
-    counts: Counts,
+    hot: Hot, number: int, in_processes: bool, opened: _Opened, counts: Counts
 ) -> Iterator[str]:
     """Update one row again and again, until the time is over."""
-    row = hot.row_of(number)
-    once = made.client(opened, hot.where(number), counts, seed)
+    row, once = hot.row_of(number), opened.clients[number]
     until = time.perf_counter() + hot.seconds
     while True:
         began = time.process_time()
         counts.facts.append(("begun", row))
         yield UPDATE
-        if once():
+        if once(counts):
             counts.facts.append(("done", row))
         else:
             counts.facts.append(("given up", row))
@@ -220,7 +238,7 @@ BENCHMARK = Benchmark(
         "up, and counts as no operation; processor time is of all threads of the clients' processes"
     ),
     parameters=(
-        Parameter("work", ",".join(WORK), "row,file", f"of {', '.join(WORK)}"),
+        Parameter("work", ",".join(WORK), "file", f"of {', '.join(WORK)}"),
         Parameter("clients", "1,8,32,128", "1,8", "how many at the same time"),
         Parameter(
             "systems",
@@ -228,7 +246,7 @@ BENCHMARK = Benchmark(
             "LakeVilla,not combined,deltalake",
             f"of {', '.join(SYSTEMS)}",
         ),
-        Parameter("seconds", 10.0, 1.0, "in which a client begins updates", least=0),
+        Parameter("seconds", 10.0, 2.0, "in which a client begins updates", least=0),
         Parameter("records", 1000, 100, "of about 1 KB, in the file or in each partition", least=1),
         *CLIENT_PARAMETERS,
         Parameter("repeats", 5, 1, "of each", least=1),

@@ -36,8 +36,8 @@ _ATTEMPTS = 50
 #: What is done to the row.
 _SET = "n + 1"
 
-#: Carry out one update; False: it has lost too often, and was given up.
-Once = Callable[[], bool]
+#: Carry out one update, of which the counts tell; False: it has lost too often, and was given up.
+Once = Callable[[Counts], bool]
 
 
 class System(Protocol):
@@ -49,8 +49,8 @@ class System(Protocol):
     def open(self) -> AbstractContextManager[Any]:
         """What all threads share, or one lake or process has."""
 
-    def client(self, opened: Any, where: str, counts: Counts, seed: str) -> Once:
-        """What one client does again and again to the row for which ``where`` is true."""
+    def client(self, opened: Any, where: str, seed: str) -> Once:
+        """Get a client ready, and return what it does again and again to the row of ``where``."""
 
     def contents(self) -> pa.Table:
         """All rows, for the check afterwards."""
@@ -78,15 +78,15 @@ class LakeVilla:
         with opened.lake:
             yield opened
 
-    def client(self, opened: Opened, where: str, counts: Counts, seed: str) -> Once:
-        opened.is_at(UPDATE, counts)
+    def client(self, opened: Opened, where: str, seed: str) -> Once:
         with opened.lake.snapshot() as state:
             state.read(TABLE, where=where)
 
         def body(txn: lv.Transaction[Any]) -> None:
             txn.update(TABLE, {"n": _SET}, where=where)
 
-        def once() -> bool:
+        def once(counts: Counts) -> bool:
+            opened.is_at(UPDATE, counts)
             try:
                 run_counted(opened.lake, counts, body, attempts=_ATTEMPTS)
             except lv.ConflictError:
@@ -132,11 +132,11 @@ class Deltalake:
     def open(self) -> Iterator[None]:
         yield  # a handle is of one client
 
-    def client(self, opened: None, where: str, counts: Counts, seed: str) -> Once:
+    def client(self, opened: None, where: str, seed: str) -> Once:
         handle = self._handle()
         retries = deltalake.CommitProperties(max_commit_retries=RETRIES)
 
-        def once() -> bool:
+        def once(counts: Counts) -> bool:
             for _ in range(RETRIES + 1):
                 handle.update_incremental()
                 try:
@@ -172,15 +172,13 @@ class DuckLake:
     def open(self) -> AbstractContextManager[duckdb.DuckDBPyConnection]:
         return self._system.open()
 
-    def client(
-        self, opened: duckdb.DuckDBPyConnection, where: str, counts: Counts, seed: str
-    ) -> Once:
+    def client(self, opened: duckdb.DuckDBPyConnection, where: str, seed: str) -> Once:
         cursor, random = opened.cursor(), Random(seed)
 
         def perform() -> None:
             cursor.execute(f"UPDATE lake.{TABLE} SET n = {_SET} WHERE {where}")
 
-        def once() -> bool:
+        def once(counts: Counts) -> bool:
             try:
                 run_again(cursor, perform, random, counts)
             except duckdb.TransactionException:
