@@ -16,6 +16,7 @@ MODULES = {
     "tables_per_txn": "bench.tables_per_txn",
     "freshness": "bench.freshness",
     "contention": "bench.contention",
+    "hot": "bench.hot.driver",
     "scale": "bench.scale.driver",
     "requests": "bench.requests",
     "hermitage": "bench.hermitage.driver",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from bench.harness.benchmark import NotInstalled
+from bench.harness.clients import Counts
 from bench.harness.peers.ducklake import DuckLake
 from bench.ycsb_lh.generators import key_of
 from bench.ycsb_lh.journal import Journal
@@ -58,18 +60,8 @@ class DuckLakeSystem:
             for operation in todo:
                 journal.begin(operation)
                 yield operation.kind
-                for attempt in range(_ATTEMPTS):
-                    cursor.execute("BEGIN")
-                    try:
-                        _perform(cursor, f'lake."{table}"', operation, journal)
-                        cursor.execute("COMMIT")
-                        break
-                    except duckdb.TransactionException:
-                        _roll_back(cursor)
-                        journal.counts.aborts += 1
-                        if attempt + 1 == _ATTEMPTS:
-                            raise
-                        time.sleep(random.random() * _LONGEST_PAUSE_SECONDS)
+                perform = partial(_perform, cursor, f'lake."{table}"', operation, journal)
+                run_again(cursor, perform, random, journal.counts)
                 journal.acknowledge()
 
     def contents(self, table: str) -> pa.Table:
@@ -79,6 +71,33 @@ class DuckLakeSystem:
     def close(self) -> None:
         self._duck.close()
         shutil.rmtree(self._directory)
+
+
+def run_again(
+    cursor: duckdb.DuckDBPyConnection,
+    perform: Callable[[], object],
+    random: Random,
+    counts: Counts,
+) -> None:
+    """Carry out a transaction again until it is committed, so often as ``_ATTEMPTS`` says.
+
+    Raises
+    ------
+    duckdb.TransactionException
+        It has lost each time.
+    """
+    for attempt in range(_ATTEMPTS):
+        cursor.execute("BEGIN")
+        try:
+            perform()
+            cursor.execute("COMMIT")
+            return
+        except duckdb.TransactionException:
+            _roll_back(cursor)
+            counts.aborts += 1
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            time.sleep(random.random() * _LONGEST_PAUSE_SECONDS)
 
 
 def _perform(

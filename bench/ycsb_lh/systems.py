@@ -56,17 +56,24 @@ class System(Protocol):
         """End what was made for all clients; nothing is measured any more."""
 
 
-class _Opened:
+class Opened:
     """A lake, and what each thread is at: redos and phases are counted where they belong."""
 
-    def __init__(self, root: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, root: str, options: Mapping[str, str], settings: lv.Settings | None = None
+    ) -> None:
         self._thread = threading.local()
-        self._root, self._options = root, options
+        self._root, self._options, self._settings = root, options, settings
         self.lake = self.another()
 
     def another(self) -> lv.Lake[Any]:
         """A lake that knows nothing yet."""
-        return lv.connect(self._root, storage_options=self._options, on_event=self._hear)
+        return lv.connect(
+            self._root,
+            storage_options=self._options,
+            settings=self._settings,
+            on_event=self._hear,
+        )
 
     def _hear(self, event: lv.Event) -> None:
         counts: Counts | None = getattr(self._thread, "counts", None)
@@ -105,18 +112,18 @@ class LakeVilla:
                 txn.create_table(table, data)
 
     @contextmanager
-    def open(self) -> Iterator[_Opened]:
-        opened = _Opened(self.root, self.options)
+    def open(self) -> Iterator[Opened]:
+        opened = Opened(self.root, self.options)
         with opened.lake:
             yield opened
 
     def work(
-        self, opened: _Opened, table: str, todo: Iterable[Operation], journal: Journal
+        self, opened: Opened, table: str, todo: Iterable[Operation], journal: Journal
     ) -> Iterator[str]:
         return (self._bundled if self.bundled else self._single)(opened, table, todo, journal)
 
     def _single(
-        self, opened: _Opened, table: str, todo: Iterable[Operation], journal: Journal
+        self, opened: Opened, table: str, todo: Iterable[Operation], journal: Journal
     ) -> Iterator[str]:
         for operation in todo:
             journal.begin(operation)
@@ -131,7 +138,7 @@ class LakeVilla:
             journal.acknowledge()
 
     def _bundled(
-        self, opened: _Opened, table: str, todo: Iterable[Operation], journal: Journal
+        self, opened: Opened, table: str, todo: Iterable[Operation], journal: Journal
     ) -> Iterator[str]:
         drawn: list[Operation] = []
         rest = iter(todo)

@@ -1,0 +1,1 @@
+"""Hot rows: clients that change the same small file all the time."""
