@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Literal, TypeVar, get_args
@@ -110,10 +110,11 @@ def run(
                 return None  # another process has resumed and committed it, or its key is committed
             client = executor.client
             value: T | None = None
-            is_deferred = may_defer and defer_if_hot(executor.state)
+            is_last = attempt + 1 == attempts  # an error of a deferred operation takes one more
+            is_deferred = may_defer and not is_last and defer_if_hot(executor.state)
             try:
                 with executor:
-                    value = fn(executor)
+                    value = _called(fn, executor) if is_deferred else fn(executor)
                 return value
             except CommitOutcomeUnknown as unknown:
                 if _settled(client, executor, unknown) == "committed":
@@ -127,17 +128,17 @@ def run(
                 error = failed
                 if not is_lost:
                     losses += 1
-                    kept = _unless_moved(client, executor.lost)
+                    kept = _to_run_again(client, executor, is_deferred=is_deferred)
             except BaseException as caught:
                 # The function may raise ``AlreadyCommitted`` for another transaction's key.
                 if isinstance(caught, AlreadyCommitted) and executor.was_committed:
                     return None
                 if is_deferred and isinstance(executor.state.ending.failure, InvalidOperation):
                     # The verb itself shall raise the error, within ``fn``.
-                    return run(client, begin, fn, attempts - attempt, may_defer=False)
+                    return run(client, begin, fn, attempts - attempt - 1, may_defer=False)
                 kept = executor.lost  # the function has turned a conflict into another error
                 raise
-            if attempt + 1 == attempts:
+            if is_last:
                 raise error or _never_committed(executor.id, attempts)
             if error and kept is None and _has_been_committed(client, executor):
                 return None
@@ -147,6 +148,33 @@ def run(
         if kept is not None:
             _end_kept(client, kept)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _called(fn: Callable[[Executor], T], executor: Executor) -> T:
+    """Call a function whose operations are deferred by themselves.
+
+    If it raises an error of its own, its operations are performed, to find out whether one of them
+    would have raised an error before.
+    """
+    try:
+        return fn(executor)
+    except Exception:
+        with suppress(LakeVillaError):  # an error of an operation is noted as the failure
+            executor.perform_deferred()
+        raise
+
+
+def _to_run_again(
+    client: LakeClient, executor: Executor, *, is_deferred: bool
+) -> TransactionState | None:
+    """Return the transaction that a conflict has ended, if it may run again in its places.
+
+    ``is_deferred``: its operations were deferred by themselves; the next attempt decides that anew.
+    """
+    lost = _unless_moved(client, executor.lost)
+    if lost is not None and is_deferred:
+        lost.options = replace(lost.options, defer=False)
+    return lost
 
 
 def _settled(client: LakeClient, executor: Executor, unknown: CommitOutcomeUnknown) -> str:

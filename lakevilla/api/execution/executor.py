@@ -380,9 +380,15 @@ class Executor(Generic[Frame]):
         """Run the program of a verb that writes, and save the transaction if a save is due."""
         done = self.run(program)
         self.save_if_due()
-        return result_of(self.state, done, self._perform_deferred)
+        return result_of(self.state, done, self._perform_for_counts)
 
-    def _perform_deferred(self, done: Done) -> None:
+    def perform_deferred(self) -> None:
+        """Perform the deferred operations, if the transaction is open."""
+        with self.verb_scope():
+            if self.state.state is Status.OPEN and not self.state.ending.tried:
+                self.run(perform_late(self.state))
+
+    def _perform_for_counts(self, done: Done) -> None:
         """Perform a deferred operation before its counts are returned."""
         with self.verb_scope():
             self.state.check_open("counts")
