@@ -245,6 +245,11 @@ class KeptRows(Protocol):
         be kept. All files of ``table`` either are in ``current`` or can be read.
         """
 
+    def scan(
+        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+    ) -> Program[pa.Table | None]:
+        """Return the rows for which ``where`` is true; None if not all files are in ``current``."""
+
     def current(self, paths: Iterable[str]) -> set[str]:
         """Return those files whose rows it has, unchanged since the file was made."""
 

@@ -397,6 +397,20 @@ class _KeptRows:
             rows_deleted=hits if deleted else 0,
         )
 
+    def scan(
+        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+    ) -> Program[pa.Table | None]:
+        yield from ()
+        paths = table.files["path"].to_pylist()
+        if table.layout is not self.layout or not self._newest.keys() >= set(paths):
+            return None
+        schema = self.layout.schema
+        if columns is not None:
+            schema = pa.schema([schema.field(column) for column in columns])
+        rows = [row for path in paths for row in self._rows[path]]
+        found = [row for row in rows if where is None or is_true(where, row)]
+        return pa.Table.from_pylist(found, schema=schema)
+
     def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
         yield from ()
         return tuple(map(self._made, paths))

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.engines.base import TableInput
+from lakevilla.engines.base import KeptRows, TableInput
 from lakevilla.errors import (
     InvalidOperation,
     TableNotFound,
@@ -142,12 +142,14 @@ def see_files(
     within: Expr | None = None,
     *,
     held: bool = False,
+    kept: KeptRows | None = None,
 ) -> Program[TableInput]:
     """Return the files for a read, which becomes an observed read of the transaction.
 
     Files without rows for which ``within`` is true may be left out; the caller needs no such rows.
     All rows for which ``where`` is true count as seen. The transaction's own files are stored
-    unless they are ``held``: the caller passes them to the engine.
+    unless they are ``held``: the caller passes them to the engine. Files that are current in
+    ``kept`` may be promised still.
     """
     txn.check_open("read")
     yield from touch(txn, [location], probing=True, access="read")
@@ -155,7 +157,7 @@ def see_files(
     yield from perform_late(txn, [location])
     if not held:
         yield from store_files(txn, location)
-    yield from make_promised(txn, location)
+    yield from make_promised(txn, location, kept=kept)
     snapshot = txn.work.tables[location].snapshot
     looked_at = where if within is None else within
     predicate = None if looked_at is None else bind(looked_at, snapshot.layout.schema)
@@ -181,6 +183,14 @@ def scan(
     """Return the rows for which ``where`` is true, streamed."""
 
     def see() -> Program[pa.RecordBatchReader]:
+        kept = txn.work.kept.get(location)
+        if kept is not None:
+            table = yield from see_files(txn, location, where, held=True, kept=kept)
+            predicate = None if where is None else bind(where, table.layout.schema)
+            with during("data", location):
+                found = yield from kept.scan(table, columns, predicate)
+            if found is not None:
+                return found.to_reader()
         table = yield from see_files(txn, location, where, held=True)
         predicate = None if where is None else bind(where, table.layout.schema)
         # Rows that are read from the transaction's memory are all read now: the files may be

@@ -213,6 +213,22 @@ def test_of_a_run_of_changes_only_the_first_and_the_last_file_are_made(
     assert values(lake) == {k: k + 1 for k in range(5)}
 
 
+def test_a_read_of_kept_rows_makes_no_file(lake: lv.Lake, made: list[int]) -> None:
+    made.clear()
+    with lake.transaction() as txn:
+        for k in range(3):
+            txn.update("t", {"v": "v + 1"}, where=f"k <= {k}")
+        made.clear()
+        assert values(txn) == {0: 3, 1: 2, 2: 1, 3: 0, 4: 0, 5: 0}
+        assert sorted(txn.read("t", columns=["k"], where="v > 1")["k"].to_pylist()) == [0, 1]
+        with pytest.raises(lv.InvalidOperation, match="there is no column x"):
+            txn.read("t", columns=["x"])
+        assert made == [6], "only a refused read looks at the files"
+        txn.update("t", {"v": "v + 1"}, where="k = 0")
+        assert txn.sql("SELECT sum(v) AS s FROM t")["s"].to_pylist() == [7]
+    assert made == [6, 6]
+
+
 def test_a_run_of_deferred_changes_makes_two_files(lake: lv.Lake, made: list[int]) -> None:
     made.clear()
     with lake.transaction(defer=True) as txn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakevilla.engines.base import FileNamer, Rewrite, TableInput, Written
 from lakevilla.engines.deletes import Deleted, can_be_marked, mark
 from lakevilla.engines.duckdb import late as duckdb
-from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.database import Database, stream
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
@@ -557,6 +557,32 @@ class Kept:
                     self._newest.pop(chain, None)
                 raise
 
+    def scan(
+        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+    ) -> Program[pa.Table | None]:
+        """Return rows of the table; see ``engines.base.KeptRows``."""
+        yield from ()
+        layout = self._layout
+        refs, known = file_refs(table.files), self._by_ref()
+        names = layout.schema.names if columns is None else list(columns)
+        if (
+            table.layout is not layout
+            or self._process != os.getpid()
+            or not refs
+            or not known.keys() >= set(refs)
+            or not names
+            or not set(layout.schema.names).issuperset(names)
+            or len(set(names)) < len(names)
+        ):
+            return None
+        schema = pa.schema([layout.schema.field(name) for name in names])
+        within = self._within(frozenset[int]().union(*(known[ref].chains for ref in refs)))
+        condition = "true" if where is None else self._sql(where)
+        sql = f"SELECT {name_list(names)} FROM {_NOW} AS t WHERE {within}({condition})"
+        with limited_by_time(self._cursor):
+            rows = stream(self._cursor, sql, schema, layout.table)
+            return pa.Table.from_batches(rows, schema)
+
     def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
         """Make promised files; those that are not current in the order in which they came."""
         if self._process != os.getpid():
@@ -646,28 +672,30 @@ class Kept:
     ) -> _Step:
         """Return the statement on the rows of these files; its chains are those of the files."""
         layout = self._layout
-
-        def sql_of(expression: Expr) -> str:
-            # As over files: no filter is compared with DuckDB's statistics, see ``above``.
-            return to_duckdb(
-                expression, layout.schema, lambda path, table: above(column_of("t", path))
-            )
-
         chains = frozenset[int]().union(*(one.chains for one in files))
-        within = ""
-        if len(chains) < self._chains:
-            within = f"t.{_CHAIN} IN ({', '.join(map(str, sorted(chains)))}) AND "
-        rest = f"WHERE {within}({sql_of(where)})"
+        rest = f"WHERE {self._within(chains)}({self._sql(where)})"
         if assignments is None:
             return _Step("DELETE FROM", rest, chains)
         new = [
-            f"{quote_name(column)} = CAST({sql_of(value)} AS "
+            f"{quote_name(column)} = CAST({self._sql(value)} AS "
             f"{sql_type(layout.schema.field(column).type)})"
             for column, value in assignments.items()
         ]
         if layout.lineage:  # as ``updated_lineage``
             new.append(f"{quote_name(layout.lineage[1].name)} = NULL")
         return _Step("UPDATE", f"SET {', '.join(new)} {rest}", chains)
+
+    def _within(self, chains: Collection[int]) -> str:
+        """Return the beginning of a condition on the rows of these chains."""
+        if len(chains) == self._chains:
+            return ""
+        return f"t.{_CHAIN} IN ({', '.join(map(str, sorted(chains)))}) AND "
+
+    def _sql(self, expression: Expr) -> str:
+        """Return an expression over the rows; as over files, see ``above``."""
+        return to_duckdb(
+            expression, self._layout.schema, lambda path, table: above(column_of("t", path))
+        )
 
     def _hit(self, step: _Step, *, checked: bool) -> dict[int, int]:
         """Do a step; return the number of rows that it changed, by chain.
