@@ -204,7 +204,6 @@ class _File:
 
     def __init__(self, source: pa.NativeFile, size: int) -> None:
         self._source, self.size = source, size
-        self._lock = threading.Lock()
         self._local = threading.local()
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -218,9 +217,7 @@ class _File:
     def read(self, length: int = -1) -> bytes:
         start = self.tell()
         length = self.size - start if length < 0 else min(length, self.size - start)
-        with self._lock:
-            self._source.seek(start)
-            body = bytes(self._source.read(length))
+        body = bytes(self._source.read_at(length, start))
         self._local.position = start + len(body)
         return body
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.engines.duckdb.file_system import _File
 from lakevilla.engines.duckdb.reading import relation
 from lakevilla.formats.base import FormatName
+from lakevilla.store.data_files import _RangeReader
 
 ROWS = 250_000
 #: A thread that waits in vain for another one gives up after this time, and the test fails.
@@ -34,17 +34,17 @@ def rows_of(start: int, count: int) -> pa.Table:
 
 
 def meeting(monkeypatch: pytest.MonkeyPatch) -> threading.Barrier:
-    """Return a barrier at which the first two threads that read columns meet."""
+    """Return a barrier at which the first two threads that request columns meet."""
     barrier = threading.Barrier(2)
-    read, met = _File.read, threading.Event()
+    between, met = _RangeReader.between, threading.Event()
 
-    def waiting(file: _File, length: int = -1) -> bytes:
-        if length > _COLUMN_BYTES and not met.is_set():
+    def waiting(reader: _RangeReader, start: int, end: int) -> bytes:
+        if end - start > _COLUMN_BYTES and not met.is_set():
             barrier.wait(_PATIENCE_SECONDS)
             met.set()
-        return read(file, length)
+        return between(reader, start, end)
 
-    monkeypatch.setattr(_File, "read", waiting)
+    monkeypatch.setattr(_RangeReader, "between", waiting)
     return barrier
 
 
