@@ -41,6 +41,7 @@ MODULES = {
     "deleted_rows": "bench.engines.deleted_rows",
     "marked_rows": "bench.engines.marked_rows",
     "row_ids": "bench.engines.row_ids",
+    "upsert": "bench.engines.upsert",
     "cab_lh": "bench.cab_lh.driver",
     "tpcds": "bench.tpcds.driver",
     "tpcds_warm": "bench.tpcds.warm",

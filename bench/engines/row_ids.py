@@ -35,7 +35,7 @@ def measure(run: Run) -> None:
     draw = np.random.default_rng(run.seed)
     root = run.places.root("row-ids")
     with lv.connect(root, storage_options=run.places.options) as lake:
-        rows = _rows(draw, count)
+        rows = sales(draw, count)
         for width in WIDTHS:
             for kind, name in TABLES:
                 properties = PROPERTIES[kind][name]
@@ -92,7 +92,7 @@ def _update(
         run.add(name, {"format": kind, "columns": width}, measured, figures=figures)
 
 
-def _rows(draw: np.random.Generator, count: int) -> pa.Table:
+def sales(draw: np.random.Generator, count: int) -> pa.Table:
     """Return rows of nine columns, the first three of which are numbers."""
     words = [
         f"{a:x} carefully final deposits {b:x}" for a, b in draw.integers(0, 1 << 40, (count, 2))

@@ -159,7 +159,7 @@ class DataFiles:
             if isinstance(info, Missing):
                 raise _missing(key)
             size = info.size
-        return pa.PythonFile(_RangeReader(self._runner, key, size), mode="r")
+        return _Ranges(_RangeReader(self._runner, key, size))
 
 
 def _is_irregular(path: str) -> bool:
@@ -202,20 +202,39 @@ class _RangeReader(io.RawIOBase):
         return self._position
 
     def read(self, size: int = -1) -> bytes:
-        end = self._size if size < 0 else min(self._size, self._position + size)
-        if end <= self._position:
+        end = self._size if size < 0 else self._position + size
+        body = self.between(self._position, end)
+        self._position += len(body)
+        return body
+
+    def between(self, start: int, end: int) -> bytes:
+        """Return the bytes from ``start`` to ``end``; any thread may ask, at any time."""
+        end = min(self._size, end)
+        if end <= start:
             return b""
-        found = self._runner.run(get(self._key, byte_range=(self._position, end)))
+        found = self._runner.run(get(self._key, byte_range=(start, end)))
         if not isinstance(found, Found):
             raise _missing(self._key)
-        if len(found.body) != end - self._position:
+        if len(found.body) != end - start:
             raise CorruptObject(
                 f"data file {self._key!r} ends before byte {end}: its size is {found.size}, "
                 f"the table says {self._size}; restore it",
                 key=self._key,
             )
-        self._position = end
         return found.body
 
     def readall(self) -> bytes:
         return self.read()
+
+
+class _Ranges(pa.PythonFile):  # type: ignore[misc]
+    """A file of which several threads read ranges at the same time, each without a copy.
+
+    pyarrow's own ``read_at`` of a Python file lets one thread at a time request a range.
+    """
+
+    def __init__(self, reader: _RangeReader) -> None:
+        self._reader = reader
+
+    def read_at(self, nbytes: int, offset: int) -> bytes:
+        return self._reader.between(offset, offset + nbytes)

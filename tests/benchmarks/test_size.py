@@ -29,6 +29,7 @@ SMALL = {
     "deleted_rows": {"repeats": "1"},
     "marked_rows": {"repeats": "1"},
     "row_ids": {"repeats": "1"},
+    "upsert": {"repeats": "1"},
 }
 
 #: Four periods: the fewest of which any are compared.

@@ -237,7 +237,9 @@ class DuckDBEngine:
         name: FileNamer,
     ) -> Program[Rewrite]:
         """Merge a source; see ``engines.base.MergeClause`` for the rules."""
-        rewrite, _ = yield from self.merge_part(table, numbered(self._rows(source)), spec, name)
+        rewriter = yield from self._rewriter(table, name)
+        rows = numbered(self._rows(source))
+        rewrite, _ = yield from self._whole(rewriter, merge(rewriter, rows, spec, wanted=False))
         return rewrite
 
     def merge_part(
@@ -248,7 +250,10 @@ class DuckDBEngine:
         Return also the numbers of those source rows that match a row of these files.
         """
         rewriter = yield from self._rewriter(table, name)
-        return (yield from self._whole(rewriter, merge(rewriter, source, spec)))
+        program = merge(rewriter, source, spec, wanted=True)
+        rewrite, found = yield from self._whole(rewriter, program)
+        assert found is not None
+        return rewrite, found
 
     @property
     def version(self) -> str:

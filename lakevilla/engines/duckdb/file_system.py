@@ -10,12 +10,14 @@ import datetime
 import re
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
 
 import fsspec  # type: ignore[import-untyped]
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakevilla.engines.base import DataAccess
 from lakevilla.errors import CorruptObject, StoreError
@@ -46,6 +48,24 @@ def literally(path: str) -> str:
     return _GLOB.sub(lambda match: f"[{match.group()}]", path)
 
 
+@cache
+def without_rows() -> str:
+    """Return the argument of ``read_parquet`` for a file of no table, which has no rows.
+
+    Its key is empty, and it is read from memory.
+    """
+    return f"{STORE_URL}?size={len(_no_rows())}"
+
+
+@cache
+def _no_rows() -> bytes:
+    sink = pa.BufferOutputStream()
+    # An id that no column of a table has: where columns are found by id, each needs one.
+    field = pa.field("__lakevilla_none", pa.bool_(), metadata={b"PARQUET:field_id": b"2147483647"})
+    pq.write_table(pa.schema([field]).empty_table(), sink, store_schema=False)
+    return bytes(sink.getvalue())
+
+
 def with_keys(text: str) -> str:
     """Return a text of DuckDB's, with the keys of data files in the place of its names for them."""
     return _IN_TEXT.sub(lambda match: unquote(match["key"]), text)
@@ -74,7 +94,8 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         if mode != "rb":
             raise PermissionError(f"{path}: data files are only read here")
         key, size = _parse(path)
-        return _File(self._data.open_input(key, size), size)
+        source = self._data.open_input(key, size) if key else pa.BufferReader(_no_rows())
+        return _File(source, size)
 
     def glob(self, path: str, **options: Any) -> list[str]:
         return [path]
@@ -118,6 +139,10 @@ class GivenFiles(StoreFileSystem):
         self.made = 0
         self._files: WeakValueDictionary[tuple[str, int, int], GivenFile] = WeakValueDictionary()
         self._names: WeakValueDictionary[str, GivenFile] = WeakValueDictionary()
+        # Every statement may name it: there is nothing in it.
+        self._without_rows = GivenFile(without_rows())
+        self._without_rows.key, self._without_rows.size = "", len(_no_rows())
+        self._without_rows.copy = None
 
     def give(self, key: str, size: int, modified: int) -> GivenFile:
         """Return the file's name. Two threads may get two names for one file: each is valid."""
@@ -139,6 +164,8 @@ class GivenFiles(StoreFileSystem):
         file = self._named(path)
         if file is None or mode != "rb":
             raise PermissionError(f"{with_keys(path)}: there is no such data file to read here")
+        if not file.key:
+            return _File(pa.BufferReader(_no_rows()), file.size)
         if file.copy is not None:
             return _File(pa.OSFile(file.copy), file.size)
         try:
@@ -164,7 +191,8 @@ class GivenFiles(StoreFileSystem):
         return file.size
 
     def _named(self, path: str) -> GivenFile | None:
-        return self._names.get(path if path.startswith(STORE_URL) else STORE_URL + path)
+        name = path if path.startswith(STORE_URL) else STORE_URL + path
+        return self._without_rows if name == self._without_rows else self._names.get(name)
 
 
 class _File:
@@ -176,7 +204,6 @@ class _File:
 
     def __init__(self, source: pa.NativeFile, size: int) -> None:
         self._source, self.size = source, size
-        self._lock = threading.Lock()
         self._local = threading.local()
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -190,9 +217,7 @@ class _File:
     def read(self, length: int = -1) -> bytes:
         start = self.tell()
         length = self.size - start if length < 0 else min(length, self.size - start)
-        with self._lock:
-            self._source.seek(start)
-            body = bytes(self._source.read(length))
+        body = bytes(self._source.read_at(length, start))
         self._local.position = start + len(body)
         return body
 

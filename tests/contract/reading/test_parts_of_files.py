@@ -137,12 +137,9 @@ class _Counted(_Remote):
         source, asked = super().open_input(key, size), self.asked
 
         class Source:
-            def seek(self, offset: int) -> None:
-                source.seek(offset)
-
-            def read(self, length: int) -> bytes:
+            def read_at(self, length: int, offset: int) -> bytes:
                 asked.append(length)
-                return bytes(source.read(length))
+                return bytes(source.read_at(length, offset))
 
             def close(self) -> None:
                 source.close()

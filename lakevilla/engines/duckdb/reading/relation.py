@@ -18,7 +18,13 @@ from lakevilla.engines.deletes import Deleted, read_deletes
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
-from lakevilla.engines.duckdb.file_system import GivenFiles, literally, readable_path, with_keys
+from lakevilla.engines.duckdb.file_system import (
+    GivenFiles,
+    literally,
+    readable_path,
+    with_keys,
+    without_rows,
+)
 from lakevilla.engines.duckdb.reading.constants import (
     Constants,
     PartitionKey,
@@ -80,6 +86,10 @@ _FOOTER_LIMIT = 1000
 # Options for several files, whose footers are all read for their schema, and for a single file,
 # which has its own.
 _UNION, _ALONE = "union_by_name = true", "union_by_name = false"
+# DuckDB reads a single file through a given schema by one thread, and another thread, which has
+# nothing to do, spins meanwhile. From this size on, a file without rows is read with it: of
+# several files, all threads read. https://github.com/duckdb/duckdb/issues/22178 (it spins)
+_SHARED_BYTES = 1 << 20
 _AS_TEXT = ", binary_as_string = true"
 _VIRTUAL = ("filename", "file_index", "file_row_number")
 
@@ -430,7 +440,11 @@ class Files:
         return loosened(where, columns)
 
     def _read(self, members: Sequence[int], read_options: str) -> str:
-        paths = ", ".join(quote_text(self.paths[i]) for i in members)
+        named = [self.paths[i] for i in members]
+        has_schema = read_options.startswith("schema")
+        if has_schema and len(members) == 1 and self.sizes[members[0]] >= _SHARED_BYTES:
+            named.append(without_rows())
+        paths = ", ".join(map(quote_text, named))
         # Text of old Hive and Impala files has no annotation: DuckDB would write its bytes out. In
         # a table that has columns of bytes, the footers show which is text (``Called.kinds``).
         text = "" if any(map(has_bytes, self.layout.physical.types)) else _AS_TEXT

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial as partial_of
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -43,18 +44,18 @@ _DELETES = ("matched_delete", "not_matched_by_source_delete")
 
 
 def merge(
-    rewriter: Rewriter, source: pa.RecordBatchReader, spec: MergeSpec
-) -> Program[tuple[Rewrite, np.ndarray]]:
+    rewriter: Rewriter, source: pa.RecordBatchReader, spec: MergeSpec, *, wanted: bool
+) -> Program[tuple[Rewrite, np.ndarray | None]]:
     """Merge ``source``, whose rows are ``numbered``, into the rewriter's table.
 
-    Return also the numbers of the source rows that match a row of the table.
+    Return also the numbers of the source rows that match a row of the table, or None unless they
+    are ``wanted``.
     """
     statement = _Merge(rewriter, spec, source.schema)
     tap = Tap(source.schema, source)
     with translated(statement.table, (tap,)):
         statement.load(tap)
         statement.pair()
-    statement.refuse_ambiguous()
     counts = statement.counts()
     updated = yield from statement.rewrite_hits()
     inserted = yield from statement.insert()
@@ -70,7 +71,7 @@ def merge(
         rows_deleted=rows_deleted,
         rows_copied=updated.rows_copied - rows_updated,
     )
-    return rewrite, statement.matched_sources()
+    return rewrite, statement.matched_sources() if wanted else None
 
 
 def numbered(source: pa.RecordBatchReader, start: int = 0) -> pa.RecordBatchReader:
@@ -144,7 +145,7 @@ class _Merge:
                 "DELETE FROM pairs WHERE (file, row) IN (SELECT (file, row) FROM __lakevilla_late)"
             )
         self._cursor.execute(
-            "CREATE TEMP TABLE actions AS "
+            f"CREATE TEMP {'TABLE' if sweeps else 'VIEW'} actions AS "
             "SELECT file, row, source, clause FROM pairs WHERE clause IS NOT NULL"
         )
         if sweeps:
@@ -161,16 +162,37 @@ class _Merge:
         ((rows,),) = self._cursor.execute("SELECT count(*) FROM source").fetchall()
         return int(rows) * _ROW_BYTES > self._files.bytes()
 
-    def refuse_ambiguous(self) -> None:
-        """Raise if two source rows act on one target row: their order would decide."""
+    def counts(self) -> tuple[int, int, int]:
+        """Return the numbers of target rows to update, to delete, and matched by the source.
+
+        Raise if two source rows act on one target row: their order would decide.
+        """
         with translated(self.table):
-            found = self._cursor.execute(
+            ((matched, most),) = self._cursor.execute(
+                "SELECT count(*), max(acting) FROM "
+                "(SELECT count(clause) AS acting FROM pairs GROUP BY file, row)"
+            ).fetchall()
+            acting = dict(
+                self._cursor.execute("SELECT clause, count(*) FROM actions GROUP BY 1").fetchall()
+            )
+        if matched and most > 1:
+            self._refuse_ambiguous()
+        updated, deleted = (
+            sum(
+                acting.get(number, 0)
+                for number, one in enumerate(self._spec.clauses)
+                if one.kind in kinds
+            )
+            for kinds in (_UPDATES, _DELETES)
+        )
+        return updated, deleted, int(matched)
+
+    def _refuse_ambiguous(self) -> NoReturn:
+        with translated(self.table):
+            ((pair,),) = self._cursor.execute(
                 "SELECT list(source)[1:2] FROM actions WHERE source IS NOT NULL "
                 "GROUP BY file, row HAVING count(*) > 1 LIMIT 1"
             ).fetchall()
-            if not found:
-                return
-            ((pair,),) = found
             rows = self._cursor.execute(
                 # Use a name that no column has: by a column's name, only that column would be
                 # shown.
@@ -184,16 +206,6 @@ class _Merge:
             "of the merge condition",
             table=self.table,
         )
-
-    def counts(self) -> tuple[int, int, int]:
-        """Return the numbers of target rows to update, to delete, and matched by the source."""
-        with translated(self.table):
-            ((updated, deleted, matched),) = self._cursor.execute(
-                f"SELECT count(*) FILTER (clause IN {self._numbers(_UPDATES)}), "
-                f"count(*) FILTER (clause IN {self._numbers(_DELETES)}), "
-                "(SELECT count(*) FROM (SELECT DISTINCT file, row FROM pairs)) FROM actions"
-            ).fetchall()
-        return int(updated), int(deleted), int(matched)
 
     def matched_sources(self) -> np.ndarray:
         """Return the numbers of the source rows that match a target row."""
