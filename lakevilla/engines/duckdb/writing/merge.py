@@ -116,6 +116,9 @@ class _Merge:
         self._old = Renamed("old", self._layout.schema.names)
         self._read = Renamed("read", self._layout.schema.names)
         self.table = self._layout.table
+        #: The numbers of rows that clauses act on, and that they delete, by file: see ``counts``.
+        self._hits: dict[int, int] = {}
+        self._deleted: dict[int, int] = {}
 
     def load(self, tap: Tap) -> None:
         """Store the source: it is read more than once, and may be a stream."""
@@ -172,20 +175,19 @@ class _Merge:
                 "SELECT count(*), max(acting) FROM "
                 "(SELECT count(clause) AS acting FROM pairs GROUP BY file, row)"
             ).fetchall()
-            acting = dict(
-                self._cursor.execute("SELECT clause, count(*) FROM actions GROUP BY 1").fetchall()
-            )
         if matched and most > 1:
             self._refuse_ambiguous()
-        updated, deleted = (
-            sum(
-                acting.get(number, 0)
-                for number, one in enumerate(self._spec.clauses)
-                if one.kind in kinds
-            )
-            for kinds in (_UPDATES, _DELETES)
-        )
-        return updated, deleted, int(matched)
+        with translated(self.table):
+            acting = self._cursor.execute(
+                "SELECT file, clause, count(*) FROM actions GROUP BY file, clause"
+            ).fetchall()
+        updated = 0
+        for file, clause, rows in acting:
+            is_delete = self._spec.clauses[clause].kind in _DELETES
+            updated += 0 if is_delete else rows
+            self._hits[file] = self._hits.get(file, 0) + rows
+            self._deleted[file] = self._deleted.get(file, 0) + (rows if is_delete else 0)
+        return updated, sum(self._deleted.values()), int(matched)
 
     def _refuse_ambiguous(self) -> NoReturn:
         with translated(self.table):
@@ -215,17 +217,11 @@ class _Merge:
 
     def rewrite_hits(self) -> Program[Rewrite]:
         """Rewrite the files with an updated or a deleted row; drop those without any other row."""
-        rewriter, cursor = self._rewriter, self._cursor
-        with translated(self.table):
-            found = cursor.execute(
-                f"SELECT file, count(*), count(*) FILTER (clause IN {self._numbers(_DELETES)}) "
-                "FROM actions GROUP BY file"
-            ).fetchall()
-        if not found:
+        rewriter, cursor, deleted = self._rewriter, self._cursor, self._deleted
+        if not self._hits:
             return Rewrite()
-        deleted = {file: count for file, _, count in found}
-        hit = self._files.only(sorted(deleted))
-        marked = self._marked({file: count for file, count, _ in found})
+        hit = self._files.only(sorted(self._hits))
+        marked = self._marked(self._hits)
         whole = hit.only(i for i in hit.chosen if i not in marked)
         totals = rewriter.counted(cursor, whole) if any(deleted.values()) else {}
         partial = hit.only(i for i in whole.chosen if not deleted[i] or deleted[i] < totals[i])
@@ -268,7 +264,7 @@ class _Merge:
     def record(self) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Write change files of all changes of the merge."""
         names = name_list(self._layout.schema.names)
-        hits = self._acted(self._files.only(self._hit_files()))
+        hits = self._acted(self._files.only(sorted(self._hits)))
         updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
         parts = [
             f"SELECT {self._old.back()}, CASE WHEN {_CLAUSE} IN {deletes} THEN 'delete' "
@@ -353,15 +349,6 @@ class _Merge:
     def _numbers(self, kinds: tuple[str, ...]) -> str:
         numbers = [str(n) for n, c in enumerate(self._spec.clauses) if c.kind in kinds]
         return f"({', '.join(numbers) or '-1'})"
-
-    def _hit_files(self) -> list[int]:
-        with translated(self.table):
-            return [
-                row[0]
-                for row in self._cursor.execute(
-                    "SELECT DISTINCT file FROM actions ORDER BY file"
-                ).fetchall()
-            ]
 
     def _sql(self, expression: Expr) -> str:
         """Return an expression over the two sides, ``s`` and ``t``."""
