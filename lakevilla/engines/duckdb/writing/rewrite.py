@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.engines.statistics import running
-from lakevilla.errors import StoreError
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -497,7 +495,6 @@ class Kept:
         looked_into: Callable[[TableInput], AbstractContextManager[None]],
     ) -> None:
         self._cursor = database.cursor(watched=False)
-        self._process = os.getpid()
         self.layout = self._layout = layout
         self._rewriter, self._writer, self._looked_into = rewriter, writer, looked_into
         #: The promised files, by their paths.
@@ -524,11 +521,7 @@ class Kept:
         name: FileNamer,
     ) -> Program[Rewrite | None]:
         """Change the rows by one statement; see ``engines.base.KeptRows``."""
-        if (
-            table.layout is not self._layout
-            or self._process != os.getpid()
-            or table.files.num_rows > _MOST_KEPT_FILES
-        ):
+        if table.layout is not self._layout or table.files.num_rows > _MOST_KEPT_FILES:
             return None
         refs = list(file_refs(table.files))
         known = self._by_ref()
@@ -567,7 +560,6 @@ class Kept:
         names = layout.schema.names if columns is None else list(columns)
         if (
             table.layout is not layout
-            or self._process != os.getpid()
             or not refs
             or not known.keys() >= set(refs)
             or not names
@@ -585,11 +577,6 @@ class Kept:
 
     def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
         """Make promised files; those that are not current in the order in which they came."""
-        if self._process != os.getpid():
-            raise StoreError(
-                f"rows of table {self._layout.table} that a transaction has changed are in the "
-                "memory of the process that has begun it: run the transaction again"
-            )
         current = self.current(paths)
         wanted = sorted((self._files[path] for path in paths), key=lambda one: one.steps)
         made = []
