@@ -484,6 +484,8 @@ class Kept:
         Returns a ``Writer`` of rows that were in the table.
     looked_into : callable
         Returns a block whose errors name a damaged file.
+    limit_bytes : int
+        So many bytes of files are loaded, and no more.
     """
 
     def __init__(
@@ -493,9 +495,11 @@ class Kept:
         rewriter: Callable[[TableInput, FileNamer], Program[Rewriter]],
         writer: Callable[[FileNamer], Writer],
         looked_into: Callable[[TableInput], AbstractContextManager[None]],
+        limit_bytes: int,
     ) -> None:
         self._cursor = database.cursor(watched=False)
         self.layout = self._layout = layout
+        self._limit_bytes = limit_bytes
         self._rewriter, self._writer, self._looked_into = rewriter, writer, looked_into
         #: The promised files, by their paths.
         self._files: dict[str, _KeptFile] = {}
@@ -592,17 +596,17 @@ class Kept:
         self, some: TableInput, verb: str, where: Expr, name: FileNamer
     ) -> Program[list[_KeptFile] | None]:
         """Load the files that may have rows to change, and return them; None if they can't be."""
-        rewriter = yield from self._rewriter(some, name)
-        layout, files = self._layout, rewriter.files
-        known = data_files(some.files)
+        layout, known = self._layout, data_files(some.files)
         rows = [rows_in(file.stats) for file in known]
         if (
-            self._bytes + files.bytes() > rewriter.limit_bytes
+            self._bytes + sum(file.size for file in known) > self._limit_bytes
             or self._chains + len(known) > _MOST_KEPT_FILES
             or None in rows
             or self._rows + sum(count or 0 for count in rows) > _MOST_KEPT_ROWS
         ):
             return None
+        rewriter = yield from self._rewriter(some, name)  # it reads deletes
+        files = rewriter.files
         if len(known) > 1 or verb in layout.marks_deletes:
             condition = expression_sql(where, layout.schema, "t")
             matched = rewriter.matched(self._cursor, where, condition)
