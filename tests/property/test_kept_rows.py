@@ -24,7 +24,7 @@ from lakevilla.engines.duckdb.engine import DuckDBEngine
 from lakevilla.engines.duckdb.writing.rewrite import Kept
 from tests.support.search import first_seed, how_many
 
-PROGRAMS = how_many(8, whole=60, soak=3000)
+PROGRAMS = how_many(6, whole=30, soak=2000)
 STEPS = 14
 NAN = float("nan")
 
@@ -244,7 +244,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tally: Counter[str]) -> Iterator[No
 
 
 @pytest.mark.cases(None)
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_does_the_same_with_kept_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tally: Counter[str] = Counter()

@@ -222,6 +222,7 @@ class DuckDBEngine:
             self._rewriter,
             lambda name: self._writer(layout, name, lineage=True),
             self._looked_into,
+            self._settings.in_memory_file_limit_bytes,
         )
 
     def copied(self, table: TableInput, name: FileNamer) -> Program[Rewrite]:

@@ -108,7 +108,9 @@ def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     drop_files(txn, done)
     try:
         if isinstance(done.operation, Transplant):
-            yield from _refuse_values(txn, done.operation)
+            held = yield from held_files(txn, done.table)
+            with held:
+                yield from _refuse_values(txn, done.operation)
         redone = yield from perform_on_own(txn, done.operation, name, again=True)
         snapshot = txn.work.tables[done.table].snapshot
         check_append_only(snapshot, redone)

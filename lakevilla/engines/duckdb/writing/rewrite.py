@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.engines.statistics import running
-from lakevilla.errors import StoreError
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -486,6 +484,8 @@ class Kept:
         Returns a ``Writer`` of rows that were in the table.
     looked_into : callable
         Returns a block whose errors name a damaged file.
+    limit_bytes : int
+        So many bytes of files are loaded, and no more.
     """
 
     def __init__(
@@ -495,10 +495,11 @@ class Kept:
         rewriter: Callable[[TableInput, FileNamer], Program[Rewriter]],
         writer: Callable[[FileNamer], Writer],
         looked_into: Callable[[TableInput], AbstractContextManager[None]],
+        limit_bytes: int,
     ) -> None:
         self._cursor = database.cursor(watched=False)
-        self._process = os.getpid()
         self.layout = self._layout = layout
+        self._limit_bytes = limit_bytes
         self._rewriter, self._writer, self._looked_into = rewriter, writer, looked_into
         #: The promised files, by their paths.
         self._files: dict[str, _KeptFile] = {}
@@ -524,11 +525,7 @@ class Kept:
         name: FileNamer,
     ) -> Program[Rewrite | None]:
         """Change the rows by one statement; see ``engines.base.KeptRows``."""
-        if (
-            table.layout is not self._layout
-            or self._process != os.getpid()
-            or table.files.num_rows > _MOST_KEPT_FILES
-        ):
+        if table.layout is not self._layout or table.files.num_rows > _MOST_KEPT_FILES:
             return None
         refs = list(file_refs(table.files))
         known = self._by_ref()
@@ -567,7 +564,6 @@ class Kept:
         names = layout.schema.names if columns is None else list(columns)
         if (
             table.layout is not layout
-            or self._process != os.getpid()
             or not refs
             or not known.keys() >= set(refs)
             or not names
@@ -585,11 +581,6 @@ class Kept:
 
     def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
         """Make promised files; those that are not current in the order in which they came."""
-        if self._process != os.getpid():
-            raise StoreError(
-                f"rows of table {self._layout.table} that a transaction has changed are in the "
-                "memory of the process that has begun it: run the transaction again"
-            )
         current = self.current(paths)
         wanted = sorted((self._files[path] for path in paths), key=lambda one: one.steps)
         made = []
@@ -605,17 +596,17 @@ class Kept:
         self, some: TableInput, verb: str, where: Expr, name: FileNamer
     ) -> Program[list[_KeptFile] | None]:
         """Load the files that may have rows to change, and return them; None if they can't be."""
-        rewriter = yield from self._rewriter(some, name)
-        layout, files = self._layout, rewriter.files
-        known = data_files(some.files)
+        layout, known = self._layout, data_files(some.files)
         rows = [rows_in(file.stats) for file in known]
         if (
-            self._bytes + files.bytes() > rewriter.limit_bytes
+            self._bytes + sum(file.size for file in known) > self._limit_bytes
             or self._chains + len(known) > _MOST_KEPT_FILES
             or None in rows
             or self._rows + sum(count or 0 for count in rows) > _MOST_KEPT_ROWS
         ):
             return None
+        rewriter = yield from self._rewriter(some, name)  # it reads deletes
+        files = rewriter.files
         if len(known) > 1 or verb in layout.marks_deletes:
             condition = expression_sql(where, layout.schema, "t")
             matched = rewriter.matched(self._cursor, where, condition)
