@@ -32,7 +32,6 @@ from bench.ycsb_lh.workload import text
 
 #: The same row for all; a row of its own for each in one file; the same in one partition of many.
 WORK = ("row", "file", "partition")
-_PARTITIONS = 4
 #: Of a record beside its counter: so many texts of 100 bytes.
 _TEXTS, _RECORD_BYTES = 10, 1100
 #: The checks.
@@ -52,10 +51,7 @@ class Hot:
     clients: int
     records: int
     seconds: float
-
-    @property
-    def partitions(self) -> int:
-        return _PARTITIONS if self.work == "partition" else 1
+    partitions: int = 1
 
     def row_of(self, client: int) -> int:
         return 0 if self.work == "row" else client
@@ -90,7 +86,9 @@ def measure(run: Run) -> None:
 
 
 def _hot(parameters: Mapping[str, Value], work: str, clients: int) -> Hot:
-    return Hot(work, clients, int(parameters["records"]), float(parameters["seconds"]))
+    partitions = int(parameters["partitions"]) if work == "partition" else 1
+    records, seconds = int(parameters["records"]), float(parameters["seconds"])
+    return Hot(work, clients, records, seconds, partitions)
 
 
 def needs(parameters: Mapping[str, Value]) -> Needs:
@@ -101,7 +99,7 @@ def needs(parameters: Mapping[str, Value]) -> Needs:
     if clients > records:
         raise WrongParameter(f"records: {clients} clients can't have a row each of {records}")
     # Each file that was written stays until the run has ended: 20 a second of one table.
-    files = 20 * int(float(parameters["seconds"]) + 1) + clients + _PARTITIONS
+    files = 20 * int(float(parameters["seconds"]) + 1) + clients + int(parameters["partitions"])
     written = Needs(files * records * _RECORD_BYTES, why=f"{files} versions of {records} records")
     return written + clients_need(parameters, clients)
 
@@ -126,7 +124,7 @@ def _once(run: Run, name: str, hot: Hot, seed: str) -> None:
 
     try:
         start = hot.rows(seed)
-        made.create(start, partitioned=hot.partitions > 1)
+        made.create(start, partitioned=hot.work == "partition")
         in_processes = how.as_ == PROCESSES
         clients = [
             Client(
@@ -247,6 +245,7 @@ BENCHMARK = Benchmark(
             f"of {', '.join(SYSTEMS)}",
         ),
         Parameter("seconds", 10.0, 2.0, "in which a client begins updates", least=0),
+        Parameter("partitions", 4, 4, "of the table, if clients share one of them", least=1),
         Parameter("records", 1000, 100, "of about 1 KB, in the file or in each partition", least=1),
         *CLIENT_PARAMETERS,
         Parameter("repeats", 5, 1, "of each", least=1),

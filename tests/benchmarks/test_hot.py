@@ -78,6 +78,7 @@ def test_the_check_finds_an_update_that_was_acknowledged_and_lost(
     assert not result.ok
 
 
+@pytest.mark.night
 def test_the_check_finds_an_update_that_is_made_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +86,7 @@ def test_the_check_finds_an_update_that_is_made_twice(
     assert run(tmp_path).checks == {ONCE: False, REST: True}
 
 
+@pytest.mark.night
 def test_the_check_finds_a_change_of_another_column(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def test_an_update_that_loses_each_time_is_given_up_and_counts_as_no_operation(
     assert result.checks == {ONCE: True, REST: True}
 
 
+@pytest.mark.night
 def test_the_check_finds_an_update_that_was_given_up_and_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

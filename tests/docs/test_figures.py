@@ -15,7 +15,12 @@ from bench.registry import MODULES, benchmark
 from tests.unit.test_citations import leads_somewhere
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/performance.md", "docs/benchmarks.md", "bench/results/README.md")
+PAGES = (
+    "docs/performance.md",
+    "docs/benchmarks.md",
+    "docs/guides/hot-rows.md",
+    "bench/results/README.md",
+)
 LAB_BOOK = sorted((ROOT / "bench/results").glob("*.md"))
 
 COMMAND = re.compile(r"`(?:\$ )?lakevilla bench run ([^`]+)`")

@@ -147,7 +147,7 @@ def test_a_cost_report_without_usable_results_names_the_benchmarks_that_have_the
     result("freshness", series(put=40)).save(tmp_path / "one")
     assert main(["cost", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert "tables_per_txn, contention, requests, smoke" in said
+    assert "tables_per_txn, contention, hot, requests, smoke" in said
     assert "banking" not in said, "its operations are not registered as transactions"
 
 
