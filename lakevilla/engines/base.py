@@ -148,7 +148,7 @@ class Written:
 
     ``body`` is its content while it has not been stored yet (the commit stores it in the same round
     as the commit object); None once it is on the store. ``vectors``: the path and the content of an
-    object that must be stored with it, and that has its deleted rows (Iceberg).
+    object that must be stored with it, and that has its deleted rows.
     """
 
     file: DataFile

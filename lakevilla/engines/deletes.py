@@ -31,6 +31,9 @@ from lakevilla.formats.delta.deletion_vectors import (
     encode_bitmap,
     read_vector,
     rows_deleted,
+    united,
+    vector_key,
+    vectors_of,
     with_deleted,
 )
 from lakevilla.formats.files import (
@@ -92,7 +95,7 @@ class Deleted:
         if self.positions is None:
             return np.zeros(0, dtype=np.int64)
         own = self.positions.filter(pc.equal(self.positions["file"], file))
-        return np.unique(own["row"].to_numpy())
+        return united(own["row"].to_numpy())
 
     @property
     def nbytes(self) -> int:
@@ -168,16 +171,16 @@ def mark(
 ) -> tuple[Written, ...]:
     """Return files of which these rows are deleted, as a commit adds them again.
 
-    Delta's log holds the rows itself. In Iceberg they are vectors in one Puffin file, which the
-    commit stores with its data files: its name is known before the commit is decided, and is part
-    of the file's identity in any state.
+    The vectors of a statement are in one file (in Iceberg a Puffin file), which the commit stores
+    with its data files: its name is known before the commit is decided, and is part of the identity
+    of the data files in any state.
     """
-    if not layout.uri:
-        return tuple(Written(with_deleted(file, rows)) for file, rows in files)
     if not files:
         return ()
+    if not layout.uri:
+        return _mark_in_delta(files, name)
     place = TableAddress(layout.location, layout.uri)
-    named = [(file.raw_path or place.spelled(file.path), np.unique(rows)) for file, rows in files]
+    named = [(file.raw_path or place.spelled(file.path), united(rows)) for file, rows in files]
     body, spans = puffin_of(named)
     # By the hash, a process knows what it has read before.
     path = name(layout.data_directory).removesuffix(DATA_SUFFIX)
@@ -187,6 +190,15 @@ def mark(
         vector = DeleteFile(path, "vector", len(body), offset=offset, length=length, rows=len(rows))
         made.append(Written(with_vector(file, vector)))
     return (replace(made[0], vectors=(path, body)), *made[1:])
+
+
+def _mark_in_delta(
+    files: Sequence[tuple[DataFile, RowIndices]], name: FileNamer
+) -> tuple[Written, ...]:
+    vectors, bodies = vectors_of([united(rows) for _, rows in files], name)
+    pairs = zip(files, vectors, strict=True)
+    first, *others = [Written(with_deleted(file, vector)) for (file, _), vector in pairs]
+    return (replace(first, vectors=next(iter(bodies.items()), None)), *others)
 
 
 def with_vector(file: DataFile, vector: DeleteFile) -> DataFile:
@@ -206,6 +218,9 @@ def _without_few(
 
 def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[dict[int, RowIndices]]:
     vectors = {n: _credible(layout, file) for n, file in places.items() if file.deletion_vector}
+    # Several may be in one file, which is read once.
+    keys = {vector_key(layout.location, one) for one in vectors.values() if one.storage_type == "u"}
+    yield from parallel([get_immutable(key) for key in sorted(keys) if names_content(key)])
     rows_of = yield from parallel([read_vector(layout.location, one) for one in vectors.values()])
     for n, rows in zip(vectors, rows_of, strict=True):
         most = rows_in(places[n].stats)

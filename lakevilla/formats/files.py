@@ -79,8 +79,8 @@ HASH_TAG = "lakevilla.blake3"
 #: rows were deleted has no such tag.
 ROWS_TAG = "lakevilla.rows"
 
-#: The end of the names of data files, and of files with vectors (Iceberg).
-DATA_SUFFIX, PUFFIN_SUFFIX = ".parquet", ".puffin"
+#: The end of the names of data files, and of files with vectors of Iceberg and of Delta.
+DATA_SUFFIX, PUFFIN_SUFFIX, VECTORS_SUFFIX = ".parquet", ".puffin", ".bin"
 
 #: (path, id of the deletion vector or None)
 FileRef = tuple[str, str | None]
@@ -177,6 +177,11 @@ class RemovedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 def paths_of(file: DataFile | RemovedFile) -> list[str]:
     """Return the paths of a file and of the objects of Iceberg with its deletes."""
     return [file.path, *(one.path for one in file.deletes)]
+
+
+def holds_vectors(key: str) -> bool:
+    """Return whether a file of a transaction has vectors, by its key."""
+    return key.endswith((PUFFIN_SUFFIX, VECTORS_SUFFIX))
 
 
 def has_only_vectors(file: DataFile | RemovedFile) -> bool:

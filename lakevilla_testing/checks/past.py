@@ -15,7 +15,6 @@ from pyiceberg.manifest import DataFile
 from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.actions import parse_entry
-from lakevilla.formats.delta.deletion_vectors import decode_bitmap, decode_z85
 from lakevilla.formats.files import DataFile as AddedFile
 from lakevilla.formats.files import RemovedFile, data_files
 from lakevilla.global_log.commits import commit_key, read_commit
@@ -184,7 +183,7 @@ def apply_files(change: Change, live: set[str]) -> None:
 def spelled(file: AddedFile | RemovedFile) -> str:
     """Return a file as its path, and, behind a space, the vector with its deleted rows."""
     if file.deletion_vector is not None:
-        return f"{file.path} {file.deletion_vector.id}"
+        return f"{file.path} {file.deletion_vector.id}#{file.deletion_vector.cardinality}"
     vectors = [f"{one.path}@{one.offset}#{one.rows}" for one in file.deletes]
     return " ".join([file.path, *vectors])
 
@@ -192,7 +191,4 @@ def spelled(file: AddedFile | RemovedFile) -> str:
 def path_and_deleted(file: str) -> tuple[str, int]:
     """Return the path of a spelled file, and the number of its deleted rows."""
     path, _, vector = file.partition(" ")
-    _, in_puffin, count = vector.partition(".puffin@")
-    if in_puffin:
-        return path, int(count.partition("#")[2])
-    return path, len(decode_bitmap(decode_z85(vector[1:]))) if vector else 0
+    return path, int(vector.rpartition("#")[2]) if vector else 0

@@ -7,10 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 
 from lakevilla.engines.base import Written
 from lakevilla.engines.deletes import rows_in_puffin, rows_marked
-from lakevilla.errors import CommitOutcomeUnknown, StoreError
+from lakevilla.errors import CommitOutcomeUnknown, StoreError, TransactionAborted
 from lakevilla.formats.base import Change
-from lakevilla.formats.delta.deletion_vectors import RowIndices
-from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, RemovedFile, paths_of
+from lakevilla.formats.delta.deletion_vectors import (
+    RowIndices,
+    paths_of,
+    rows_in_file,
+    vector_key,
+)
+from lakevilla.formats.files import DataFile, RemovedFile, holds_vectors
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import txn_in
 from lakevilla.lake.context import Tail
@@ -48,10 +53,11 @@ def made_files(done: Done) -> list[str]:
     before. When the operation is undone, only the files that it made may be dropped: a redo makes
     them again, and nothing could make other files again.
     """
-    given = {path for file in given_files(done.operation) for path in paths_of(file)}
+    place = done.table
+    given = {path for file in given_files(done.operation) for path in paths_of(place, file)}
     # A file of which rows were deleted is added again.
-    given.update(path for file in done.change.removes for path in paths_of(file))
-    made = [path for file in done.change.adds for path in paths_of(file)]
+    given.update(path for file in done.change.removes for path in paths_of(place, file))
+    made = [path for file in done.change.adds for path in sorted(paths_of(place, file))]
     made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]
 
@@ -76,10 +82,19 @@ def held_files(txn: TransactionState, location: str) -> Program[AbstractContextM
         yield from store_files(txn, location)
         return nullcontext()
     # Vectors are read by requests, whatever the engine.
-    vectors = [key for key in _held(txn, location) if key.endswith(PUFFIN_SUFFIX)]
+    vectors = [key for key in _held(txn, location) if holds_vectors(key)]
     yield from store_held(txn, vectors, location)
     bodies = {key: txn.work.bodies[key] for key in _held(txn, location)}
     return engine.holding(bodies) if bodies else nullcontext()
+
+
+def without_file(txn: TransactionState, key: str) -> TransactionAborted:
+    """Return the error of a transaction that lacks one of its own files."""
+    return TransactionAborted(
+        f"transaction {txn.id} ran so long that its file {key} was removed by another client's "
+        "clean-up: nothing was committed, run it again",
+        txn_id=txn.id,
+    )
 
 
 def holds_files(txn: TransactionState, location: str) -> bool:
@@ -144,7 +159,7 @@ def held_and_needed(txn: TransactionState, changes: Mapping[str, Change]) -> lis
     }
     for location, change in changes.items():
         replaced.difference_update(
-            f"{location}/{path}" for file in change.adds for path in paths_of(file)
+            f"{location}/{path}" for file in change.adds for path in paths_of(location, file)
         )
         replaced.difference_update(f"{location}/{file.path}" for file in change.change_files)
     return [key for key in txn.work.bodies if key not in replaced]
@@ -158,6 +173,11 @@ def marked_rows(
         body = txn.work.bodies.get(f"{layout.location}/{vector.path}")
         if body is not None:
             return rows_in_puffin(body, vector)
+    own = file.deletion_vector
+    if own is not None and own.storage_type == "u":
+        body = txn.work.bodies.get(vector_key(layout.location, own))
+        if body is not None:
+            return rows_in_file(body, own)
     return (yield from rows_marked(layout, file))
 
 
