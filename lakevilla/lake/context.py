@@ -538,7 +538,7 @@ def refuse_foreign_head(head: Head, root: str) -> None:
 #: in a directory with such a name.
 _OWN = re.compile(
     r"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+"
-    r"(?:\.parquet|(?:-[0-9a-f]{32})?\.puffin|(?:-m\d+)?\.avro"
+    r"(?:(?:-deletes)?\.parquet|(?:-[0-9a-f]{32})?\.puffin|(?:-m\d+)?\.avro"
     rf"|(?:-[0-9a-f]{{32}})?/{VECTOR_FILE.pattern})"
 )
 

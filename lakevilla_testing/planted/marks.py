@@ -170,7 +170,7 @@ def own_vectors_are_stored() -> Iterator[None]:
 @planted(**_ICEBERG, kinds=("transfer", "lists"))
 def old_vector_stays() -> Iterator[None]:
     """The vector that a new one replaces stays in its manifest: the file has two."""
-    original = manifests.are_vectors_of
+    original = manifests.are_alone_of
 
     def none(found: Any, staying: Any) -> Any:
         return pc.and_(original(found, staying), False)

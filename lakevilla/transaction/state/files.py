@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from lakevilla.engines.base import Written
-from lakevilla.engines.deletes import rows_in_puffin, rows_marked
+from lakevilla.engines.deletes import rows_in_positions, rows_in_puffin, rows_marked
 from lakevilla.errors import CommitOutcomeUnknown, StoreError, TransactionAborted
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.deletion_vectors import (
@@ -171,8 +171,10 @@ def marked_rows(
     """Return the deleted rows of a file; the transaction may have their vector in memory."""
     for vector in file.deletes:
         body = txn.work.bodies.get(f"{layout.location}/{vector.path}")
-        if body is not None:
+        if body is not None and vector.kind == "vector":
             return rows_in_puffin(body, vector)
+        if body is not None:
+            return rows_in_positions(body)  # it has those of the file's other deletes, too
     own = file.deletion_vector
     if own is not None and own.storage_type == "u":
         body = txn.work.bodies.get(vector_key(layout.location, own))

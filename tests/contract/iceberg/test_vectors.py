@@ -146,7 +146,7 @@ def test_each_statement_has_a_mode_of_its_own(place: Place, mode: str) -> None:
                 txn.overwrite("t", rows(*((k, "old") for k in range(100))))
 
 
-@pytest.mark.parametrize("properties", [{"format-version": "3"}, {"format-version": "2", **MODES}])
+@pytest.mark.parametrize("properties", [{"format-version": "3"}, {"format-version": "2"}])
 def test_a_table_that_does_not_ask_for_it_is_rewritten(
     place: Place, properties: dict[str, str]
 ) -> None:
