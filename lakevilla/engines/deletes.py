@@ -184,6 +184,10 @@ def mark(
     place = TableAddress(layout.location, layout.uri)
     if not layout.lineage:
         return tuple(_mark_by_positions(place, file, rows, name, layout) for file, rows in files)
+    whole = tuple(Written(_with_deletes(file, ())) for file, rows in files if not len(rows))
+    files = [(file, rows) for file, rows in files if len(rows)]
+    if not files:
+        return whole
     named = [(file.raw_path or place.spelled(file.path), united(rows)) for file, rows in files]
     body, spans = puffin_of(named)
     # By the hash, a process knows what it has read before.
@@ -193,7 +197,7 @@ def mark(
     for (file, _), (_, rows), (offset, length) in zip(files, named, spans, strict=True):
         vector = DeleteFile(path, "vector", len(body), offset=offset, length=length, rows=len(rows))
         made.append(Written(with_vector(file, vector)))
-    return (replace(made[0], vectors=(path, body)), *made[1:])
+    return (replace(made[0], vectors=(path, body)), *made[1:], *whole)
 
 
 def _mark_in_delta(

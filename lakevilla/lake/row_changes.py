@@ -191,7 +191,8 @@ def marked_again(
 
     Rows that ``change`` brings back are brought back there. None if a file or one of the rows is
     gone, or is there already: then the rows must be found again (note 65, rule V1). So it is in
-    Iceberg if rows are brought back. ``name`` names a new file of vectors.
+    version 2 of Iceberg if rows are brought back: a position delete file of several data files may
+    have them. ``name`` names a new file of vectors.
     """
     layout = snapshot.layout
     before = {file.path: file for file in change.removes}
@@ -210,7 +211,7 @@ def marked_again(
         if np.isin(marks.gone, others).any() or not np.isin(marks.back, others).all():
             return None
         rows = np.setdiff1d(np.union1d(others, marks.gone), marks.back)
-        if layout.uri and len(marks.back):
+        if layout.uri and not layout.lineage and len(marks.back):
             return None
         found.append((now[path], rows))
     written = mark(layout, found, name)

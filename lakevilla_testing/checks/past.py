@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping
 
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, FileFormat
 
 from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import Change
@@ -156,6 +156,8 @@ def _files_at(written: Mapping[str, bytes], table: str, version: int) -> Collect
 
 
 def _place(table: IcebergTable, vector: DataFile) -> str:
+    if vector.file_format == FileFormat.PARQUET:
+        return table.path(vector.file_path)
     offset = vector._data[18]
     return f"{table.path(vector.file_path)}@{offset}#{vector.record_count}"
 
@@ -184,11 +186,18 @@ def spelled(file: AddedFile | RemovedFile) -> str:
     """Return a file as its path, and, behind a space, the vector with its deleted rows."""
     if file.deletion_vector is not None:
         return f"{file.path} {file.deletion_vector.id}#{file.deletion_vector.cardinality}"
-    vectors = [f"{one.path}@{one.offset}#{one.rows}" for one in file.deletes]
+    vectors = [
+        f"{one.path}@{one.offset}#{one.rows}" if one.kind == "vector" else one.path
+        for one in file.deletes
+    ]
     return " ".join([file.path, *vectors])
 
 
-def path_and_deleted(file: str) -> tuple[str, int]:
-    """Return the path of a spelled file, and the number of its deleted rows."""
+def path_and_deleted(file: str) -> tuple[str, int | str]:
+    """Return the path of a spelled file, and the number of its deleted rows, or the path of the
+    position delete file that has them.
+    """
     path, _, vector = file.partition(" ")
+    if vector.endswith(".parquet"):
+        return path, vector
     return path, int(vector.rpartition("#")[2]) if vector else 0

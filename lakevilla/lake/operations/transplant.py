@@ -212,8 +212,6 @@ def _beside(
     """
     removes = tuple(removal(file) for file in operation.removes)
     change = Change(adds=operation.adds, removes=removes)
-    if snapshot.layout.uri and change.adds:
-        return None
     marked = yield from marked_again(snapshot, change, name)
     if marked is None:
         return None

@@ -354,8 +354,6 @@ def _marked_beside(
             )
             if verdict is Verdict.CHANGED:
                 return None
-    if snapshot.layout.uri and paths:
-        return None
     marked = yield from marked_again(snapshot, change, name)
     if marked is None:
         return None

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from lakevilla.engines.base import Written
 from lakevilla.engines.deletes import rows_in_positions, rows_in_puffin, rows_marked
-from lakevilla.errors import CommitOutcomeUnknown, StoreError, TransactionAborted
+from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, StoreError, TransactionAborted
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.deletion_vectors import (
     RowIndices,
@@ -18,6 +18,7 @@ from lakevilla.formats.delta.deletion_vectors import (
 from lakevilla.formats.files import DataFile, RemovedFile, holds_vectors
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import txn_in
+from lakevilla.lake.applicability import lost_for_good
 from lakevilla.lake.context import Tail
 from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail
 from lakevilla.phases import during
@@ -95,6 +96,13 @@ def without_file(txn: TransactionState, key: str) -> TransactionAborted:
         "clean-up: nothing was committed, run it again",
         txn_id=txn.id,
     )
+
+
+def fail_if_collected(txn: TransactionState, error: Exception) -> Program[None]:
+    """Abort the transaction if the error comes from a file of its own that gc has deleted."""
+    key = error.key if isinstance(error, CorruptObject) else None
+    if key is not None and txn_in(key) == txn.id and (yield from lost_for_good([key])):
+        raise txn.fail(without_file(txn, key)) from error
 
 
 def holds_files(txn: TransactionState, location: str) -> bool:
@@ -180,7 +188,11 @@ def marked_rows(
         body = txn.work.bodies.get(vector_key(layout.location, own))
         if body is not None:
             return rows_in_file(body, own)
-    return (yield from rows_marked(layout, file))
+    try:
+        return (yield from rows_marked(layout, file))
+    except CorruptObject as error:
+        yield from fail_if_collected(txn, error)
+        raise
 
 
 def hold_written(

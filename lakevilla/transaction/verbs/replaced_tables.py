@@ -21,13 +21,11 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
-from lakevilla.ids import txn_in
-from lakevilla.lake.applicability import lost_for_good
 from lakevilla.lake.table_log import is_made_again
 from lakevilla.lake.tables.dropped import is_emptied
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Create, tables_read
-from lakevilla.transaction.state.files import without_file
+from lakevilla.transaction.state.files import fail_if_collected
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
@@ -140,9 +138,7 @@ def raise_if_replaced(
     """
     if txn.state is not Status.OPEN or txn.bound.is_past:
         return
-    key = error.key if isinstance(error, CorruptObject) else None
-    if key is not None and txn_in(key) == txn.id and (yield from lost_for_good([key])):
-        raise txn.fail(without_file(txn, key)) from error
+    yield from fail_if_collected(txn, error)
     others = yield from replaced(
         txn, [location for location in locations if location in txn.work.tables]
     )
