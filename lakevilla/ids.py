@@ -92,8 +92,14 @@ def is_txn_id(text: str) -> bool:
 
 
 def txn_in(name: str) -> str | None:
-    """Return the transaction id that a file's name contains; None if it contains none."""
-    found = _UUID7.search(name.rpartition("/")[2])
+    """Return the transaction id that a file's name contains; None if it contains none.
+
+    The name of a file of Delta's vectors has no room for an id: its directory has it.
+    """
+    directory, _, last = name.rpartition("/")
+    if last.startswith("deletion_vector_"):
+        last = directory.rpartition("/")[2]
+    found = _UUID7.search(last)
     return None if found is None else found[0]
 
 

@@ -10,12 +10,12 @@ import msgspec
 from lakevilla.branches.branches import close_as, finish, put_first, replace, with_epoch
 from lakevilla.branches.states import chosen, now, those_that_fit, with_logs
 from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, StoreError
+from lakevilla.formats.delta.deletion_vectors import paths_of
 from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import BranchEpoch, Head, first_head, with_refs
 from lakevilla.global_log.refs import BaseRef, RefEntry, new_epoch
 from lakevilla.global_log.repo import HeldHead, load_refs, store_leaves, store_leaves_of
-from lakevilla.lake.applicability import paths_of
 from lakevilla.lake.context import Context, branch_of
 from lakevilla.lake.frozen.branch_head import (
     Branch,

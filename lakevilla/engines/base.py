@@ -148,9 +148,9 @@ class Written:
 
     ``body`` is its content while it has not been stored yet (the commit stores it in the same round
     as the commit object); None once it is on the store. ``vectors``: the path and the content of an
-    object that must be stored with it, and that has its deleted rows (Iceberg). ``promised``: the
-    file is not made yet, its size is a guess, and of its statistics only the number of rows is
-    known; ``KeptRows.write`` makes it.
+    object that must be stored with it, and that has its deleted rows. ``promised``: the file is not
+    made yet, its size is a guess, and of its statistics only the number of rows is known;
+    ``KeptRows.write`` makes it.
     """
 
     file: DataFile

@@ -31,10 +31,14 @@ from lakevilla.formats.delta.deletion_vectors import (
     encode_bitmap,
     read_vector,
     rows_deleted,
+    united,
+    vector_key,
+    vectors_of,
     with_deleted,
 )
 from lakevilla.formats.files import (
     DATA_SUFFIX,
+    DELETES_SUFFIX,
     PUFFIN_SUFFIX,
     ROWS_TAG,
     DataFile,
@@ -92,7 +96,7 @@ class Deleted:
         if self.positions is None:
             return np.zeros(0, dtype=np.int64)
         own = self.positions.filter(pc.equal(self.positions["file"], file))
-        return np.unique(own["row"].to_numpy())
+        return united(own["row"].to_numpy())
 
     @property
     def nbytes(self) -> int:
@@ -168,16 +172,23 @@ def mark(
 ) -> tuple[Written, ...]:
     """Return files of which these rows are deleted, as a commit adds them again.
 
-    Delta's log holds the rows itself. In Iceberg they are vectors in one Puffin file, which the
-    commit stores with its data files: its name is known before the commit is decided, and is part
-    of the file's identity in any state.
+    The vectors of a statement are in one file (in Iceberg a Puffin file), which the commit stores
+    with its data files: its name is known before the commit is decided, and is part of the identity
+    of the data files in any state. In version 2 of Iceberg, each data file has a position delete
+    file of its own for that.
     """
-    if not layout.uri:
-        return tuple(Written(with_deleted(file, rows)) for file, rows in files)
     if not files:
         return ()
+    if not layout.uri:
+        return _mark_in_delta(files, name)
     place = TableAddress(layout.location, layout.uri)
-    named = [(file.raw_path or place.spelled(file.path), np.unique(rows)) for file, rows in files]
+    if not layout.lineage:
+        return tuple(_mark_by_positions(place, file, rows, name, layout) for file, rows in files)
+    whole = tuple(Written(_with_deletes(file, ())) for file, rows in files if not len(rows))
+    files = [(file, rows) for file, rows in files if len(rows)]
+    if not files:
+        return whole
+    named = [(file.raw_path or place.spelled(file.path), united(rows)) for file, rows in files]
     body, spans = puffin_of(named)
     # By the hash, a process knows what it has read before.
     path = name(layout.data_directory).removesuffix(DATA_SUFFIX)
@@ -186,13 +197,62 @@ def mark(
     for (file, _), (_, rows), (offset, length) in zip(files, named, spans, strict=True):
         vector = DeleteFile(path, "vector", len(body), offset=offset, length=length, rows=len(rows))
         made.append(Written(with_vector(file, vector)))
-    return (replace(made[0], vectors=(path, body)), *made[1:])
+    return (replace(made[0], vectors=(path, body)), *made[1:], *whole)
+
+
+def _mark_in_delta(
+    files: Sequence[tuple[DataFile, RowIndices]], name: FileNamer
+) -> tuple[Written, ...]:
+    vectors, bodies = vectors_of([united(rows) for _, rows in files], name)
+    pairs = zip(files, vectors, strict=True)
+    first, *others = [Written(with_deleted(file, vector)) for (file, _), vector in pairs]
+    return (replace(first, vectors=next(iter(bodies.items()), None)), *others)
+
+
+def _mark_by_positions(
+    place: TableAddress, file: DataFile, rows: RowIndices, name: FileNamer, layout: Layout
+) -> Written:
+    """Return a file with a new position delete file, which has all its deleted rows.
+
+    It replaces those of this file alone. Others still apply, and delete no further row.
+    """
+    rows = united(rows)
+    body = positions_of(file.raw_path or place.spelled(file.path), rows)
+    path = name(layout.data_directory).removesuffix(DATA_SUFFIX) + DELETES_SUFFIX
+    made = DeleteFile(path, "position", len(body), rows=len(rows), alone=True)
+    wide = tuple(one for one in file.deletes if not one.alone)
+    return Written(_with_deletes(file, (made, *wide)), vectors=(path, body))
+
+
+def positions_of(path: str, rows: RowIndices) -> bytes:
+    """Return a position delete file of one data file (spec, "Position Delete Files")."""
+    schema = pa.schema(
+        [
+            pa.field("file_path", pa.string(), False, {_ID: str(_PATH_COLUMN).encode()}),
+            pa.field("pos", pa.int64(), False, {_ID: str(_POS_COLUMN).encode()}),
+        ]
+    )
+    paths = pa.repeat(pa.scalar(path, pa.string()), len(rows))
+    sink = io.BytesIO()
+    table = pa.Table.from_arrays([paths, pa.array(rows, pa.int64())], schema=schema)
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def rows_in_positions(body: bytes) -> RowIndices:
+    """Return the rows of a position delete file of one data file that this process has made."""
+    found: RowIndices = pq.read_table(io.BytesIO(body), columns=["pos"])["pos"].to_numpy()
+    return found
 
 
 def with_vector(file: DataFile, vector: DeleteFile) -> DataFile:
     """Return a file whose deleted rows are those of one vector."""
+    return _with_deletes(file, (vector,))
+
+
+def _with_deletes(file: DataFile, deletes: tuple[DeleteFile, ...]) -> DataFile:
     tags = {key: value for key, value in (file.tags or {}).items() if key != ROWS_TAG}
-    return msgspec.structs.replace(file, deletes=(vector,), tags=tags or None, data_change=True)
+    return msgspec.structs.replace(file, deletes=deletes, tags=tags or None, data_change=True)
 
 
 def _without_few(
@@ -206,6 +266,9 @@ def _without_few(
 
 def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[dict[int, RowIndices]]:
     vectors = {n: _credible(layout, file) for n, file in places.items() if file.deletion_vector}
+    # Several may be in one file, which is read once.
+    keys = {vector_key(layout.location, one) for one in vectors.values() if one.storage_type == "u"}
+    yield from parallel([get_immutable(key) for key in sorted(keys) if names_content(key)])
     rows_of = yield from parallel([read_vector(layout.location, one) for one in vectors.values()])
     for n, rows in zip(vectors, rows_of, strict=True):
         most = rows_in(places[n].stats)
@@ -354,6 +417,8 @@ _AFTER_FOOTER = 12
 _VECTOR_TYPE = "deletion-vector-v1"
 #: The id of the reserved column of rows' places in their file, which a vector is of.
 _ROW_POSITION = 2147483645
+#: The ids of the columns of position delete files.
+_PATH_COLUMN, _POS_COLUMN = 2147483546, 2147483545
 
 
 class _BlobMetadata(msgspec.Struct):

@@ -44,6 +44,7 @@ DELETE_FILE_TYPE = pa.struct(
         ("length", pa.int64()),
         ("names", pa.string()),
         ("rows", pa.int64()),
+        ("alone", pa.bool_()),
     ]
 )
 
@@ -79,8 +80,10 @@ HASH_TAG = "lakevilla.blake3"
 #: rows were deleted has no such tag.
 ROWS_TAG = "lakevilla.rows"
 
-#: The end of the names of data files, and of files with vectors (Iceberg).
-DATA_SUFFIX, PUFFIN_SUFFIX = ".parquet", ".puffin"
+#: The end of the names of data files, and of files with vectors of Iceberg and of Delta.
+DATA_SUFFIX, PUFFIN_SUFFIX, VECTORS_SUFFIX = ".parquet", ".puffin", ".bin"
+#: The end of the names of position delete files.
+DELETES_SUFFIX = f"-deletes{DATA_SUFFIX}"
 
 #: (path, id of the deletion vector or None)
 FileRef = tuple[str, str | None]
@@ -108,7 +111,8 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kind``: ``position`` (paths and row numbers), ``equality`` (rows that agree in the
     columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on). ``names``: the
     path by which it names the data file, where that is a copy and is stored elsewhere. ``rows``:
-    the number of rows that a vector deletes.
+    the number of rows that a vector deletes, or a position delete file that this process has made.
+    ``alone``: all positions in it are of this data file.
     """
 
     path: str
@@ -119,6 +123,7 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     length: int | None = None
     names: str | None = None
     rows: int | None = None
+    alone: bool = False
 
 
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -177,6 +182,16 @@ class RemovedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 def paths_of(file: DataFile | RemovedFile) -> list[str]:
     """Return the paths of a file and of the objects of Iceberg with its deletes."""
     return [file.path, *(one.path for one in file.deletes)]
+
+
+def paths_of_deletes(files: Iterable[DataFile | RemovedFile]) -> set[str]:
+    """Return the paths of the objects of Iceberg with deletes of some files."""
+    return {one.path for file in files for one in file.deletes}
+
+
+def holds_vectors(key: str) -> bool:
+    """Return whether a file of a transaction has vectors or position deletes, by its key."""
+    return key.endswith((PUFFIN_SUFFIX, VECTORS_SUFFIX, DELETES_SUFFIX))
 
 
 def has_only_vectors(file: DataFile | RemovedFile) -> bool:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from lakevilla.formats.base import Change
-from lakevilla.formats.delta.deletion_vectors import vector_key
-from lakevilla.formats.files import DataFile, file_key
+from lakevilla.formats.delta.deletion_vectors import paths_of
+from lakevilla.formats.files import file_key
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.ids import started_at
@@ -130,15 +130,6 @@ def paths_written(location: str, change: Change) -> list[str]:
     """Return the paths, relative to the table, of all files that a change adds."""
     paths = [path for file in change.adds for path in sorted(paths_of(location, file))]
     return [*paths, *(file.path for file in change.change_files)]
-
-
-def paths_of(location: str, file: DataFile) -> set[str]:
-    """Return the paths, relative to the table, of a file and of the objects with its deletes."""
-    paths = {file.path, *(delete.path for delete in file.deletes)}
-    vector = file.deletion_vector
-    if vector is not None and vector.storage_type != "i":
-        paths.add(vector_key(location, vector).removeprefix(f"{location}/"))
-    return paths
 
 
 def _first_broken(

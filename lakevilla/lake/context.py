@@ -13,6 +13,7 @@ from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.base import Engine, FileNamer
 from lakevilla.errors import CorruptObject, InvalidOperation, RefNotFound, UnsupportedFormat
 from lakevilla.formats.base import Entry, FormatName, TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import VECTOR_FILE
 from lakevilla.formats.files import DATA_SUFFIX
 from lakevilla.formats.registry import Formats
 from lakevilla.global_log.commits import CommitObject
@@ -534,10 +535,12 @@ def refuse_foreign_head(head: Head, root: str) -> None:
 
 
 #: An engine that writes into a local lake may leave a file under its temporary ``tmp_`` name.
-#: Iceberg's manifests and manifest lists are stored by the publisher.
+#: Iceberg's manifests and manifest lists are stored by the publisher. A file of Delta's vectors is
+#: in a directory with such a name.
 _OWN = re.compile(
     r"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+"
-    r"(?:\.parquet|(?:-[0-9a-f]{32})?\.puffin|(?:-m\d+)?\.avro)"
+    r"(?:(?:-deletes)?\.parquet|(?:-[0-9a-f]{32})?\.puffin|(?:-m\d+)?\.avro"
+    rf"|(?:-[0-9a-f]{{32}})?/{VECTOR_FILE.pattern})"
 )
 
 #: The directory of a branch's files: below the table, so that the table's log can name them by

@@ -16,7 +16,7 @@ from lakevilla.engines.base import FileNamer, TableInput, Written
 from lakevilla.engines.deletes import can_be_marked, mark, rows_marked
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import MOST_INLINE, RowIndices
+from lakevilla.formats.delta.deletion_vectors import RowIndices
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -48,8 +48,8 @@ from lakevilla.store.effects import Program, parallel
 
 
 TRUE = Literal("boolean", "true")
-#: More deleted rows are not read one by one: some may match.
-_MOST_ROWS = 10_000
+#: More deleted rows are not read by their places: some may match.
+_MOST_ROWS = 100_000
 
 
 class Verdict(Enum):
@@ -175,18 +175,24 @@ class MarkedAgain:
     change: Change
     written: tuple[Written, ...] = ()
 
+    def bodies(self, location: str) -> dict[str, bytes]:
+        """Return the objects that must be stored, by their keys."""
+        found = [pair for one in self.written for pair in one.bodies.items()]
+        return {f"{location}/{path}": body for path, body in found}
+
 
 def marked_again(
     snapshot: TableSnapshot,
     change: Change,
-    name: FileNamer | None = None,
+    name: FileNamer,
     read: MarkedRows = rows_marked,
 ) -> Program[MarkedAgain | None]:
     """Return a change that marks the rows of ``change`` in the files of ``snapshot``.
 
     Rows that ``change`` brings back are brought back there. None if a file or one of the rows is
     gone, or is there already: then the rows must be found again (note 65, rule V1). So it is in
-    Iceberg if there is no ``name`` for a new file of vectors, or if rows are brought back.
+    version 2 of Iceberg if rows are brought back: a position delete file of several data files may
+    have them. ``name`` names a new file of vectors.
     """
     layout = snapshot.layout
     before = {file.path: file for file in change.removes}
@@ -194,7 +200,7 @@ def marked_again(
     files = yield from snapshot.files()
     live = files.filter(pc.is_in(files["path"], value_set=pa.array(list(marked), pa.string())))
     now = {file.path: file for file in data_files(live)}
-    if now.keys() != marked.keys() or (layout.uri and name is None and marked):
+    if now.keys() != marked.keys():
         return None
     found: list[tuple[DataFile, RowIndices]] = []
     for path, file in marked.items():
@@ -205,20 +211,16 @@ def marked_again(
         if np.isin(marks.gone, others).any() or not np.isin(marks.back, others).all():
             return None
         rows = np.setdiff1d(np.union1d(others, marks.gone), marks.back)
-        if len(marks.back) if layout.uri else len(rows) > MOST_INLINE:
+        if layout.uri and not layout.lineage and len(marks.back):
             return None
         found.append((now[path], rows))
-    written = mark(layout, found, name or _unnamed)
+    written = mark(layout, found, name)
     again = {one.file.path: one.file for one in written}
     adds = tuple(again.get(file.path, file) for file in change.adds)
     removes = tuple(
         removal(now[file.path]) if file.path in now else file for file in change.removes
     )
     return MarkedAgain(msgspec.structs.replace(change, adds=adds, removes=removes), written)
-
-
-def _unnamed(directory: str) -> str:
-    raise AssertionError(f"a file in {directory!r} was named for a table of Delta")
 
 
 @dataclass(frozen=True, slots=True)

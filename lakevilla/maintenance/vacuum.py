@@ -36,8 +36,8 @@ import msgspec
 
 from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import vector_key
-from lakevilla.formats.files import DataFile, RemovedFile, file_key, paths_of
+from lakevilla.formats.delta.deletion_vectors import is_vector_of_a_lake, paths_of
+from lakevilla.formats.files import DataFile, RemovedFile, file_key
 from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import (
     check_lake,
@@ -280,10 +280,7 @@ def _named_since(context: Context, location: str, head: Head | None) -> Program[
             return {file_key(location, path) for path in paths}
         files: list[DataFile | RemovedFile] = [*entry.change.adds, *entry.change.removes]
         for file in files:
-            keys.update(file_key(location, path) for path in paths_of(file))
-            vector = file.deletion_vector
-            if vector is not None and vector.storage_type != "i":
-                keys.add(vector_key(location, vector))
+            keys.update(file_key(location, path) for path in paths_of(location, file))
     return keys
 
 
@@ -392,10 +389,12 @@ def _is_hidden(path: str, epochs: BranchEpochs) -> bool:
 
     The names of such directories begin with ``_`` or ``.``, but so may the name of a partition
     column. An empty part of a path is no name in a lake. Files that were written on an ended branch
-    are the table's own.
+    are the table's own, and so are files of vectors.
     """
     epoch = branch_of(path)
     if epoch is not None and epochs.is_dead(epoch):
+        return False
+    if epoch is None and is_vector_of_a_lake(path):
         return False
     return any(part[:1] in ("", "_", ".") and "=" not in part for part in path.split("/"))
 

@@ -21,7 +21,9 @@ from lakevilla.store.effects import Effect, Get, Parallel, Program, exchanged
 
 
 #: The ending of the names of immutable objects.
-_HASHED = re.compile(r"[-/]([0-9a-f]{32})\.(?:json|parquet|puffin)$")
+_HASHED = re.compile(
+    r"[-/]([0-9a-f]{32})(?:\.(?:json|parquet|puffin)|/deletion_vector_[0-9a-f-]{36}\.bin)$"
+)
 #: The size of an entry besides its value.
 _ENTRY_BYTES = 400
 #: The limit of a client that shares with no other: in tests and in the simulator.

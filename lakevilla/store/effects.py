@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar, cast
 
 from lakevilla.store.base import (
+    ANY,
     Condition,
     Found,
     GetOutcome,
@@ -174,6 +175,22 @@ def put_file(key: str, path: str) -> Program[None]:
 
 def copy(source: str, key: str) -> Program[Stored | Missing]:
     return cast(Stored | Missing, (yield CopyObject(key, source)))
+
+
+def put_all(bodies: Mapping[str, bytes]) -> Program[str | None]:
+    """Store objects in one round; return the key of one of which it is not known, if there is one.
+
+    Nobody else writes to their keys.
+    """
+    outcomes: list[PutOutcome] = yield from parallel(
+        [Put(key, body, ANY) for key, body in bodies.items()]
+    )
+    doubtful = (
+        one
+        for one, outcome in zip(bodies, outcomes, strict=True)
+        if not isinstance(outcome, Stored)
+    )
+    return next(doubtful, None)
 
 
 def copy_all(wanted: Sequence[tuple[str, str]]) -> Program[str | None]:

@@ -23,8 +23,8 @@ from lakevilla_testing.tables.bare import BareTable, UnreadableTable
 from lakevilla_testing.tables.reader import named_objects, read_table, run_now, table_rows
 from lakevilla_testing.world.store import SimulatedStore
 
-#: Data files, and an Iceberg table's manifests and manifest lists.
-_OWN_FILE = re.compile(r"(snap-\d+-)?lv-h-")
+#: Data files, files of vectors, and an Iceberg table's manifests and manifest lists.
+_OWN_FILE = re.compile(r"(?:.*/)?(?:snap-\d+-)?lv-h-[^/]+(?:/deletion_vector_[^/]+)?")
 
 
 class Violated(AssertionError):
@@ -106,7 +106,7 @@ def no_orphan_files(store: SimulatedStore, tables: Collection[str]) -> None:
         named = run_now(store, named_objects(_logged(store, table)))
         for key in store.objects:
             path = key.removeprefix(f"{table}/")
-            if key != path and _OWN_FILE.match(path.rsplit("/", 1)[-1]) and path not in named:
+            if key != path and _OWN_FILE.fullmatch(path) and path not in named:
                 raise Violated(f"{key} belongs to no commit and was not collected")
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Mapping
 
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, FileFormat
 
 from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.actions import parse_entry
-from lakevilla.formats.delta.deletion_vectors import decode_bitmap, decode_z85
 from lakevilla.formats.files import DataFile as AddedFile
 from lakevilla.formats.files import RemovedFile, data_files
 from lakevilla.global_log.commits import commit_key, read_commit
@@ -157,6 +156,8 @@ def _files_at(written: Mapping[str, bytes], table: str, version: int) -> Collect
 
 
 def _place(table: IcebergTable, vector: DataFile) -> str:
+    if vector.file_format == FileFormat.PARQUET:
+        return table.path(vector.file_path)
     offset = vector._data[18]
     return f"{table.path(vector.file_path)}@{offset}#{vector.record_count}"
 
@@ -184,15 +185,19 @@ def apply_files(change: Change, live: set[str]) -> None:
 def spelled(file: AddedFile | RemovedFile) -> str:
     """Return a file as its path, and, behind a space, the vector with its deleted rows."""
     if file.deletion_vector is not None:
-        return f"{file.path} {file.deletion_vector.id}"
-    vectors = [f"{one.path}@{one.offset}#{one.rows}" for one in file.deletes]
+        return f"{file.path} {file.deletion_vector.id}#{file.deletion_vector.cardinality}"
+    vectors = [
+        f"{one.path}@{one.offset}#{one.rows}" if one.kind == "vector" else one.path
+        for one in file.deletes
+    ]
     return " ".join([file.path, *vectors])
 
 
-def path_and_deleted(file: str) -> tuple[str, int]:
-    """Return the path of a spelled file, and the number of its deleted rows."""
+def path_and_deleted(file: str) -> tuple[str, int | str]:
+    """Return the path of a spelled file, and the number of its deleted rows, or the path of the
+    position delete file that has them.
+    """
     path, _, vector = file.partition(" ")
-    _, in_puffin, count = vector.partition(".puffin@")
-    if in_puffin:
-        return path, int(count.partition("#")[2])
-    return path, len(decode_bitmap(decode_z85(vector[1:]))) if vector else 0
+    if vector.endswith(".parquet"):
+        return path, vector
+    return path, int(vector.rpartition("#")[2]) if vector else 0

@@ -11,12 +11,20 @@ import numpy as np
 import pyarrow.compute as pc
 
 from lakevilla.engines import deletes
-from lakevilla.formats.delta import deletion_vectors
-from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, FileRef, delete_paths, file_refs
+from lakevilla.formats.delta import deletion_vectors, log
+from lakevilla.formats.files import (
+    PUFFIN_SUFFIX,
+    DataFile,
+    FileRef,
+    RemovedFile,
+    delete_paths,
+    file_refs,
+)
 from lakevilla.formats.iceberg import commit, snapshot
 from lakevilla.formats.iceberg.manifests import manifests
 from lakevilla.global_log import summaries
 from lakevilla.lake import applicability, row_changes
+from lakevilla.lake.frozen import kept
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.sublogs import operations
 from lakevilla.transaction.state import files
@@ -162,7 +170,7 @@ def own_vectors_are_stored() -> Iterator[None]:
 @planted(**_ICEBERG, kinds=("transfer", "lists"))
 def old_vector_stays() -> Iterator[None]:
     """The vector that a new one replaces stays in its manifest: the file has two."""
-    original = manifests.are_vectors_of
+    original = manifests.are_alone_of
 
     def none(found: Any, staying: Any) -> Any:
         return pc.and_(original(found, staying), False)
@@ -182,14 +190,29 @@ def marked_file_is_added_again() -> Iterator[None]:
 def vectors_are_garbage() -> Iterator[None]:
     """Gc takes the files of vectors for leftovers: it looks for data files alone."""
 
-    def only_data(location: str, file: DataFile) -> set[str]:
+    def only_data(location: str, file: DataFile | RemovedFile) -> set[str]:
         return {file.path}
+
+    def nothing(*_: Any) -> set[str]:
+        return set()
 
     def named(*given: Any, **options: Any) -> Any:
         found = yield from original(*given, **options)
         return {path for path in found if not path.endswith(PUFFIN_SUFFIX)}
 
     original = snapshot._named_by
-    nothing = instead(delete_paths, lambda found: set())
-    with instead(original, named), instead(applicability.paths_of, only_data), nothing:
+    with (
+        instead(original, named),
+        instead(delete_paths, nothing),
+        instead(deletion_vectors.vector_paths, nothing),
+        attribute(applicability, "paths_of", only_data),
+        attribute(kept, "paths_of", only_data),
+        attribute(log, "paths_of", only_data),
+    ):
         yield
+
+
+_bug = PLANTED["vectors_are_garbage"]
+PLANTED["vectors_are_garbage_in_delta"] = dataclasses.replace(
+    _bug, name="vectors_are_garbage_in_delta", focus={**_bug.focus, "formats": "delta"}
+)

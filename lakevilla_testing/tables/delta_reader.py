@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
+from uuid import UUID
 
-from lakevilla.formats.delta.deletion_vectors import read_vector
+from lakevilla.formats.delta.deletion_vectors import decode_z85, read_vector
 from lakevilla.formats.files import DeletionVector
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
@@ -66,9 +67,14 @@ class LoggedTable:
 
     @property
     def named(self) -> set[str]:
-        """Return files that an existing entry adds, or that the table has or had."""
+        """Return files that an existing entry adds, or that the table has or had, and the files of
+        their vectors.
+        """
         added = {unquote(action["add"]["path"]) for action in self._actions if "add" in action}
-        return added | self.files.keys() | self.removed.keys()
+        told = [one for action in self._actions for one in action.values()]
+        told += [*self.files.values(), *self.removed.values()]
+        vectors = {_path_of(one.get("deletionVector") or {}) for one in told}
+        return added | self.files.keys() | self.removed.keys() | vectors
 
     @property
     def _actions(self) -> list[dict[str, Any]]:
@@ -181,6 +187,15 @@ def read_all_rows(table: LoggedTable, path: str) -> Program[list[Row]]:
         {n: constants.get(n, row.get(stored)) for n, stored in table.physical.items()}
         for row in decode_rows(found.body)
     ]
+
+
+def _path_of(vector: dict[str, Any]) -> str:
+    """Return the path of the file with a vector, below its table; empty if there is none."""
+    if vector.get("storageType") != "u":
+        return ""
+    name = vector["pathOrInlineDv"]
+    text = UUID(bytes=decode_z85(name[-20:]))
+    return f"{name[:-20]}/deletion_vector_{text}.bin"
 
 
 def _vector(action: dict[str, Any] | None) -> Any:

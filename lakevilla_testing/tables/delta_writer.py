@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakevilla.formats.delta.deletion_vectors import inline_vector
+from lakevilla.formats.delta.deletion_vectors import RowIndices, encode_bitmap, encode_z85
+from lakevilla.formats.files import DeletionVector
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
 from lakevilla.store.effects import Program, delete, list_objects, put, sleep, stat
 from lakevilla_testing.tables.bare import UnreadableTable
@@ -130,6 +131,12 @@ def mark(client: Client, location: str, change: Callable[[Row], Row | None]) -> 
         return [_commit_info(client, "UPDATE"), *removes, *adds, *written]
 
     return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
+
+
+def inline_vector(rows: RowIndices) -> DeletionVector:
+    """Return a vector that the log itself holds; ``rows`` are distinct and ascending."""
+    data = encode_bitmap(rows)
+    return DeletionVector("i", encode_z85(data + bytes(-len(data) % 4)), len(data), len(rows))
 
 
 def _marked(add: dict[str, Any], places: AbstractSet[int]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -78,15 +80,15 @@ class IcebergTable:
 
     @property
     def vectors(self) -> dict[str, DataFile]:
-        """The vectors of live data files, by the path of the data file."""
+        """The vectors of live data files, or their position delete files, by their paths."""
         found: dict[str, DataFile] = {}
         for manifest, entries in self.manifests:
             for entry in entries if manifest.content == ManifestContent.DELETES else ():
                 if entry.status == _DELETED:
                     continue
                 target = self.target(entry.data_file)
-                if entry.data_file.file_format != FileFormat.PUFFIN or target is None:
-                    raise UnreadableTable(f"{self.location}: only vectors are for this reader")
+                if entry.data_file.equality_ids or target is None:
+                    raise UnreadableTable(f"{self.location}: no such deletes are for this reader")
                 if target in found:
                     raise UnreadableTable(f"{self.location}: {target} has two vectors")
                 found[target] = entry.data_file
@@ -215,6 +217,8 @@ def deleted_rows(table: IcebergTable, vector: DataFile | None) -> Program[frozen
         return frozenset()
     path = table.path(vector.file_path)
     (body,) = yield from _bodies(table, [path])
+    if vector.file_format == FileFormat.PARQUET:
+        return _positions_in(table, vector, body)
     offset, length = vector._data[_TARGET + 1 : _TARGET + 3]
     size, blob = body[offset : offset + 4], body[offset + 4 : offset + length - 4]
     checksum = body[offset + length - 4 : offset + length]
@@ -229,6 +233,15 @@ def deleted_rows(table: IcebergTable, vector: DataFile | None) -> Program[frozen
     if len(rows) != vector.record_count:
         raise UnreadableTable(f"{table.location}: {path} deletes {len(rows)} rows, not as told")
     return rows
+
+
+def _positions_in(table: IcebergTable, file: DataFile, body: bytes) -> frozenset[int]:
+    found = pq.read_table(pa.BufferReader(body)).to_pylist()
+    rows = [one["pos"] for one in found]
+    paths = {table.path(one["file_path"]) for one in found}
+    if paths != {table.target(file)} or rows != sorted(set(rows)) or len(rows) != file.record_count:
+        raise UnreadableTable(f"{table.location}: {file.file_path} is not as told")
+    return frozenset(rows)
 
 
 def named_objects(table: IcebergTable, *, with_removed: bool = True) -> Program[set[str]]:

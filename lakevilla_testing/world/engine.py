@@ -526,7 +526,7 @@ def _read(table: TableInput, held: Mapping[str, bytes]) -> Program[list[_File]]:
     result: list[_File] = []
     only = dict(zip(table.files["path"].to_pylist(), table.rows or (), strict=False))
     for file, key in zip(files, keys, strict=True):
-        if any(one.kind != "vector" for one in file.deletes):
+        if any(one.kind == "equality" for one in file.deletes):
             raise _unsupported(layout, "deletes beside its data files")
         found = fetched.get(key)
         if key not in held and not isinstance(found, Found):

@@ -68,10 +68,11 @@ def deleted_rows(table: Path, vector: Mapping[str, Any] | None) -> set[int]:
     text = vector["pathOrInlineDv"]
     if vector["storageType"] == "i":
         return set(pyroaring.BitMap64.deserialize(decoded(text)[4 : vector["sizeInBytes"]]))
-    assert vector["storageType"] == "u"
-    name = decoded(text[-20:])
-    folder = table / vector["pathOrInlineDv"][:-20]
-    body = (folder / f"deletion_vector_{uuid.UUID(bytes=name)}.bin").read_bytes()
+    if vector["storageType"] == "p":
+        file = Path(unquote(text).removeprefix("file://"))
+    else:
+        file = table / text[:-20] / f"deletion_vector_{uuid.UUID(bytes=decoded(text[-20:]))}.bin"
+    body = file.read_bytes()
     start = vector["offset"] + 4
     return set(pyroaring.BitMap64.deserialize(body[start + 4 : start + vector["sizeInBytes"]]))
 

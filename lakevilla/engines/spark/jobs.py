@@ -24,7 +24,8 @@ from lakevilla.engines.spark.tasks import (
     joined,
 )
 from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError
-from lakevilla.formats.files import file_key, paths_of
+from lakevilla.formats.delta.deletion_vectors import paths_of
+from lakevilla.formats.files import file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.meter import note
@@ -264,11 +265,12 @@ class Jobs:
 
     def withdraw(self, layout: Layout, rewrite: Rewrite) -> Program[None]:
         """Delete the written files: nothing refers to them yet. Files that stay are not new."""
-        stays = {path for file in rewrite.removed for path in paths_of(file)}
-        paths = [path for one in rewrite.written for path in paths_of(one.file)]
+        place = layout.location
+        stays = {path for file in rewrite.removed for path in paths_of(place, file)}
+        paths = [path for one in rewrite.written for path in sorted(paths_of(place, one.file))]
         paths = [path for path in paths if path not in stays]
         paths += [file.path for file, _ in rewrite.change_files]
-        yield from parallel([delete(file_key(layout.location, path)) for path in paths])
+        yield from parallel([delete(file_key(place, path)) for path in paths])
 
 
 def first_error(reports: Sequence[TaskReport]) -> LakeVillaError | None:

@@ -1,33 +1,54 @@
 """Deletion vectors: the rows of a data file that no longer count.
 
 A vector is a 64-bit Roaring bitmap in its portable form, inline in the log (Z85 text) or in a file
-next to the data. It is decoded to row indices with numpy, and every length is checked: the vector
-decides which rows exist, so a damaged one is an error, never a guess. It is encoded in blocks that
-are arrays or bitmaps, as every reader knows them (Delta protocol, "Deletion Vector Format").
+in the table's directory. It is decoded to row indices with numpy, and every length is checked: the
+vector decides which rows exist, so a damaged one is an error, never a guess. It is encoded in
+blocks that are arrays or bitmaps, as every reader knows them (Delta protocol, "Deletion Vector
+Format").
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 import zlib
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from blake3 import blake3
 
 from lakevilla.arrow.nesting import document
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.actions import decode_path
-from lakevilla.formats.files import ROWS_TAG, DataFile, DeletionVector, file_key
+from lakevilla.formats.files import (
+    DATA_SUFFIX,
+    ROWS_TAG,
+    VECTORS_SUFFIX,
+    DataFile,
+    DeletionVector,
+    RemovedFile,
+    file_key,
+)
+from lakevilla.ids import uuid_of
 from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get
+from lakevilla.store.cached import names_content
+from lakevilla.store.effects import Program, get, get_immutable
 
 RowIndices = npt.NDArray[np.int64]
 
-#: The most rows that a union of vectors has: about 100 KB in the log entry, and in each checkpoint.
-MOST_INLINE = 40_000
+#: The directory of the vectors' files, below the table and hidden from the clean-up of deltalake:
+#: docs/upstream.md, "A full vacuum deletes live deletion vectors".
+_DIRECTORY = "_lakevilla/v"
+
+#: A file of at most so many bytes has the hash of its content in its name: then a process reads it
+#: once, and as a whole.
+_READ_WHOLE = 256 << 10
 
 _MAGIC = 1681511377
 _UUID_LENGTH = 20
@@ -36,8 +57,9 @@ _UUID_LENGTH = 20
 def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
     """Return the deleted rows of a file, ascending, counted from zero.
 
-    Takes at most one request: none for an inline vector, else one for the vector's own bytes. Never
-    decodes more rows than the log declares.
+    Takes at most one request: none for an inline vector, else one for the vector's own bytes, or
+    for a small file of LakeVilla's, which a process reads once. Never decodes more rows than the
+    log declares.
 
     Raises
     ------
@@ -50,11 +72,14 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
         return _inline_rows(location, vector)
     key = vector_key(location, vector)
     start = 1 if vector.offset is None else vector.offset
-    outcome = yield from get(key, byte_range=(start, start + vector.size_in_bytes + 8))
+    end = start + vector.size_in_bytes + 8
+    is_whole = names_content(key)
+    reading = get_immutable(key) if is_whole else get(key, byte_range=(start, end))
+    outcome = yield from reading
     name = f"deletion vector {key} at {start}"
     if not isinstance(outcome, Found):
         raise _corrupt(name, key, "it is missing")
-    body = outcome.body
+    body = outcome.body[start:end] if is_whole else outcome.body
     data = body[4:-4]
     if len(data) != vector.size_in_bytes or int.from_bytes(body[:4], "big") != len(data):
         raise _corrupt(
@@ -101,12 +126,44 @@ def vector_key(location: str, vector: DeletionVector) -> str:
     name = f"the deletion vector {vector.path_or_inline!r} of {location}"
     digits = decode_z85(vector.path_or_inline[-_UUID_LENGTH:], name).hex()
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return file_key(location, _path(prefix, uuid))
+
+
+def _path(directory: str, uuid: str) -> str:
     name = f"deletion_vector_{uuid}.bin"
-    return file_key(location, f"{prefix}/{name}" if prefix else name)
+    return f"{directory}/{name}" if directory else name
 
 
-def with_deleted(file: DataFile, rows: RowIndices) -> DataFile:
-    """Return a file of which these rows, or none, are deleted, as a log entry adds it again.
+#: The name of a file of vectors.
+VECTOR_FILE = re.compile(r"deletion_vector_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin")
+
+
+def vector_paths(location: str, files: pa.Table) -> set[str]:
+    """Return the paths, relative to the table, of the vectors that a ``FILES_SCHEMA`` table names
+    so.
+    """
+    found = files["deletion_vector"].drop_null()
+    own = found.filter(pc.equal(pc.struct_field(found, "storage_type"), "u"))
+    keys = {vector_key(location, DeletionVector(**one)) for one in own.to_pylist()}
+    return {key.removeprefix(f"{location}/") for key in keys}
+
+
+def is_vector_of_a_lake(path: str) -> bool:
+    """Return whether a path, relative to a table, is that of a file of vectors of a lake."""
+    return path.startswith(f"{_DIRECTORY}/") and path.endswith(VECTORS_SUFFIX)
+
+
+def paths_of(location: str, file: DataFile | RemovedFile) -> set[str]:
+    """Return the paths, relative to the table, of a file and of the objects with its deletes."""
+    paths = {file.path, *(delete.path for delete in file.deletes)}
+    vector = file.deletion_vector
+    if vector is not None and vector.storage_type in ("u", "p"):
+        paths.add(vector_key(location, vector).removeprefix(f"{location}/"))
+    return paths
+
+
+def with_deleted(file: DataFile, vector: DeletionVector | None) -> DataFile:
+    """Return a file with this vector, or without one, as a log entry adds it again.
 
     Its bounds are those of all its rows, so they need not be reached any more. Its row ids and the
     hash of its bytes stay.
@@ -114,7 +171,7 @@ def with_deleted(file: DataFile, rows: RowIndices) -> DataFile:
     tags = {name: value for name, value in (file.tags or {}).items() if name != ROWS_TAG}
     return msgspec.structs.replace(
         file,
-        deletion_vector=inline_vector(np.unique(rows)) if len(rows) else None,
+        deletion_vector=vector,
         stats=_with_wide_bounds(file.stats),
         tags=tags or None,
         data_change=True,
@@ -127,10 +184,54 @@ def _with_wide_bounds(stats: str | None) -> str | None:
     return msgspec.json.encode({**document(stats), "tightBounds": False}).decode()
 
 
-def inline_vector(rows: RowIndices) -> DeletionVector:
-    """Return a vector that the log itself holds; ``rows`` are distinct and ascending."""
-    data = encode_bitmap(rows)
-    return DeletionVector("i", _z85_of(data + bytes(-len(data) % 4)), len(data), len(rows))
+def united(*rows: RowIndices) -> RowIndices:
+    """Return all of some rows once, ascending.
+
+    A stable sort takes advantage of runs that are in order, as ``np.unique`` does not.
+    """
+    every = np.sort(np.concatenate(rows), kind="stable")
+    if not len(every):
+        return every
+    return every[np.concatenate(([True], every[1:] != every[:-1]))]
+
+
+def vectors_of(
+    rows: Sequence[RowIndices], name: Callable[[str], str]
+) -> tuple[list[DeletionVector | None], dict[str, bytes]]:
+    """Return a vector for each of some rows, None for none, and by its path the file with all.
+
+    Each ``rows`` are distinct and ascending. ``name`` names the transaction's data files. The file
+    is in a directory with such a name, which shows whose it is, and its own name is as the Delta
+    protocol requires, with a hash of the content in place of a random number. It is not inline in
+    the log: docs/upstream.md, "VACUUM fails at a vector in the log".
+    """
+    bitmaps = [encode_bitmap(one) if len(one) else b"" for one in rows]
+    if not any(bitmaps):
+        return [None] * len(rows), {}
+    body, begins = bytearray(b"\1"), []  # the version of the form
+    for data in bitmaps:
+        begins.append(len(body))
+        if data:
+            body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
+    digest = blake3(body).digest(length=16)
+    directory = name("").removesuffix(DATA_SUFFIX)
+    if not directory.startswith(_DIRECTORY.partition("/")[0]):  # but for those of a branch
+        directory = f"{_DIRECTORY}/{directory}"
+    if len(body) <= _READ_WHOLE:
+        directory = f"{directory}-{digest.hex()}"
+    uuid = uuid_of(digest)
+    named = directory + encode_z85(bytes.fromhex(uuid.replace("-", "")))
+    vectors = [
+        DeletionVector("u", named, len(data), len(one), begin) if data else None
+        for one, data, begin in zip(rows, bitmaps, begins, strict=True)
+    ]
+    return vectors, {_path(directory, uuid): bytes(body)}
+
+
+def rows_in_file(body: bytes, vector: DeletionVector) -> RowIndices:
+    """Return the rows of a vector in a file that this process has made."""
+    begin = (vector.offset or 1) + 4
+    return decode_bitmap(body[begin : begin + vector.size_in_bytes], vector.cardinality)
 
 
 def _checked(
@@ -323,7 +424,7 @@ def decode_z85(text: str, name: str = "a deletion vector") -> bytes:
     return bytes(numbers.astype(">u4"))
 
 
-def _z85_of(data: bytes) -> str:
+def encode_z85(data: bytes) -> str:
     """Encode bytes, of which there is a multiple of four."""
     numbers = np.frombuffer(data, ">u4").astype(np.uint64)
     letters = _LETTERS[(numbers[:, None] // _POWERS) % np.uint64(85)]

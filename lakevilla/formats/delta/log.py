@@ -33,7 +33,7 @@ from lakevilla.formats.delta.checkpoint.file_list import (
     vector_columns,
 )
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint, fetch, open_checkpoint
-from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.delta.deletion_vectors import paths_of, vector_key
 from lakevilla.formats.delta.metadata.properties import ENABLEMENT
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.formats.delta.unsettled import Unsettled
@@ -41,6 +41,7 @@ from lakevilla.formats.files import (
     DataFile,
     DeletionVector,
     FileRef,
+    RemovedFile,
     file_key,
     masked_by_all,
     masked_out,
@@ -118,7 +119,9 @@ def read_entry(location: str, version: int) -> Program[Entry | None]:
 
 
 def named_in_log(location: str) -> Program[set[str]]:
-    """Return the paths of all added, removed and change files of entries still in the log."""
+    """Return the paths of all added, removed and change files of entries still in the log, and of
+    their vectors.
+    """
     numbers = sorted((yield from list_log(location, None)).entries)
     answers = yield from get_entries(location, numbers)
     named: set[str] = set()
@@ -127,8 +130,9 @@ def named_in_log(location: str) -> Program[set[str]]:
             entry, faults = entry_with_faults(number, entry_key(location, number), outcome.body)
             change = entry.change
             named.update(path for path, _ in faults.files)
-            named.update(file.path for file in change.adds)
-            named.update(file.path for file in change.removes)
+            files: list[DataFile | RemovedFile] = [*change.adds, *change.removes]
+            for file in files:
+                named.update(paths_of(location, file))
             named.update(file.path for file in change.change_files)
     return named
 

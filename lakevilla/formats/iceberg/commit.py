@@ -25,6 +25,7 @@ from lakevilla.formats.files import (
     DataFile,
     RemovedFile,
     data_files,
+    paths_of_deletes,
     removal,
     rows_deleted_in,
     rows_in,
@@ -37,10 +38,11 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     ENTRIES,
     Made,
     apply_to_none,
-    are_vectors_of,
+    are_alone_of,
     cache_key,
     columns_of,
     content_offset,
+    deletes_manifests,
     encode_list,
     encode_manifest,
     entries_of,
@@ -51,7 +53,6 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     new_entry,
     number_rows,
     rows_of_manifest,
-    vector_manifests,
 )
 from lakevilla.formats.iceberg.metadata.definition import (
     IcebergDefinition,
@@ -316,7 +317,7 @@ def _changed(
         rest = yield from _without(before, manifests, change.removes, staying, number, name)
     rest.made[:0] = [
         *_added(_new_files(change, staying), definition, number, name),
-        *vector_manifests(change.adds, rest.specs, definition, number, f"{name}-m{_OF_VECTORS}"),
+        *deletes_manifests(change, rest.specs, definition, number, f"{name}-m{_OF_VECTORS}"),
     ]
     return rest
 
@@ -521,7 +522,9 @@ def _without_idle(
         _refuse_others(before, [live_entries(part) for part in parts], staying)
     else:
         parts = yield from parallel([_entries_if_read(before, one) for one in manifests])
-    marked = {*staying, *files_with_vectors(map(live_entries, parts))} if staying else ()
+    # A position delete file of several data files stays beside a new one of one of them alone.
+    replaces = staying and before.definition.has_row_ids
+    marked = {*staying, *files_with_vectors(map(live_entries, parts))} if replaces else ()
     for manifest, part in zip(manifests, parts, strict=True):
         if part is None:
             kept.append(manifest)
@@ -529,7 +532,7 @@ def _without_idle(
         live = live_entries(part)
         is_idle = apply_to_none(live, data, marked)
         if staying:
-            is_idle = pc.or_(is_idle, are_vectors_of(live, staying))
+            is_idle = pc.or_(is_idle, are_alone_of(live, staying))
         idle = live.filter(is_idle)
         if idle.num_rows:
             hit.append(manifest)
@@ -544,18 +547,18 @@ def _without_idle(
 def _refuse_others(
     before: IcebergSnapshot, parts: Sequence[pa.Table], staying: Mapping[str, RemovedFile]
 ) -> None:
-    """Refuse to replace a vector of which the commit does not know: its rows would come back."""
+    """Refuse to replace deletes of which the commit does not know: their rows would come back."""
     known = {(one.path, one.offset) for file in staying.values() for one in file.deletes}
+    kind = "vector" if before.definition.has_row_ids else "position"
     for part in parts:
-        vectors = part.filter(pc.equal(part["kind"], "vector"))
+        vectors = part.filter(pc.equal(part["kind"], kind))
         for path, offset, target in zip(
             *(vectors[name].to_pylist() for name in ("path", "offset", "target")), strict=True
         ):
             if target in staying and (path, offset) not in known:
                 raise CorruptObject(
-                    f"file {target} of table {before.table} has the deletion vector {path} at "
-                    f"{offset} at version {before.version}, of which a commit that deletes further "
-                    "rows does not know",
+                    f"file {target} of table {before.table} has the deletes {path} at version "
+                    f"{before.version}, of which a commit that deletes further rows does not know",
                     key=path,
                     table=before.table,
                 )
@@ -619,13 +622,17 @@ def _summary(
 ) -> dict[str, str]:
     """Return the snapshot's summary: the fields that the spec requires, and the commit's own."""
     files = _new_files(change, _staying(change))
-    made = [one for file in change.adds for one in file.deletes]
+    had = paths_of_deletes(change.removes)
+    made = [one for file in change.adds for one in file.deletes if one.path not in had]
+    vectors = sum(one.kind == "vector" for one in made)
     counts = {
         "added-data-files": len(files),
         "added-records": sum(_rows(file.stats) for file in files),
-        "added-files-size": sum(file.size for file in files) + sum(one.length or 0 for one in made),
+        "added-files-size": sum(file.size for file in files)
+        + sum(one.length or one.size for one in made),
         "added-delete-files": len(made),
-        "added-dvs": len(made),
+        "added-dvs": vectors,
+        "added-position-delete-files": len(made) - vectors,
         "added-position-deletes": sum(one.rows or 0 for one in made),
         "deleted-data-files": rest.files.num_rows,
         "deleted-records": pc.sum(rest.files["rows"]).as_py() or 0,

@@ -187,8 +187,9 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
             )
         if marks := sorted(self.layout.marks_deletes):
             found.append(
-                f"{', '.join(marks)} of few rows of a large file marks them by a deletion vector, "
-                "and leaves the file"
+                f"{', '.join(marks)} of few rows of a large file marks them by a "
+                f"{'deletion vector' if self.layout.lineage else 'position delete file'}, and "
+                "leaves the file"
             )
         return tuple(found)
 

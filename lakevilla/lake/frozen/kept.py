@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.formats.base import FormatName, TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import paths_of
 from lakevilla.formats.files import DataFile, data_files, file_key
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.refs import RefEntry, is_at, number_of_epoch
 from lakevilla.global_log.repo import load_refs
-from lakevilla.lake.applicability import paths_of
 from lakevilla.lake.context import Context, Tail, branch_of, owner_of
 from lakevilla.lake.frozen.frozen import frozen_views, source_of_clone, uri_at
 from lakevilla.lake.frozen.mounts import load_clones

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import FileNamer, TableInput, Written
+from lakevilla.errors import StoreError
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import (
     ChangeFile,
@@ -36,7 +37,7 @@ from lakevilla.lake.operations.by_rows import by_rows
 from lakevilla.lake.operations.comparing.computed import Beneath, layout_before, unfit
 from lakevilla.lake.row_changes import compose, marked_again, marks_of, still_fits
 from lakevilla.results import Counts
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, put_all
 from lakevilla.sublogs.operations import Defined, Transplant
 
 
@@ -73,7 +74,7 @@ def transplanted(
     definition = _definition(context, operation, snapshot)
     found = yield from _found(operation, snapshot)
     if found.missing and not (operation.exact or operation.keys):
-        found = (yield from _beside(operation, snapshot)) or found
+        found = (yield from _beside(operation, snapshot, name)) or found
     if found.is_done:
         return Transplanted(definition)
     after = snapshot.apply(definition)
@@ -200,22 +201,30 @@ def _found(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found]:
     )
 
 
-def _beside(operation: Transplant, snapshot: TableSnapshot) -> Program[_Found | None]:
+def _beside(
+    operation: Transplant, snapshot: TableSnapshot, name: FileNamer
+) -> Program[_Found | None]:
     """Return the files of an operation that marks other rows of files than other transactions.
 
     Each file has the marks of both. With keys, rows are compared instead: a row may be in another
-    file by now. None if the operation does not fit so, either.
+    file by now. None if the operation does not fit so, either. A new file of vectors is stored at
+    once: the rows of the files may be read.
     """
     removes = tuple(removal(file) for file in operation.removes)
     change = Change(adds=operation.adds, removes=removes)
-    marked = yield from marked_again(snapshot, change)
+    marked = yield from marked_again(snapshot, change, name)
     if marked is None:
         return None
     again = marked.change
     gone = tuple(restored(file) for file in again.removes)
     moved = msgspec.structs.replace(operation, adds=again.adds, removes=gone)
     found = yield from _found(moved, snapshot)
-    return found if found.why_not is None else None
+    if found.why_not is not None:
+        return None
+    doubtful = yield from put_all(marked.bodies(snapshot.location))
+    if doubtful is not None:
+        raise StoreError(f"could not store {doubtful}: try again", table=snapshot.layout.table)
+    return found
 
 
 def _definition(context: Context, operation: Transplant, snapshot: TableSnapshot) -> Change:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from lakevilla.engines.base import FileNamer
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
@@ -48,8 +49,8 @@ from lakevilla.lake.row_changes import (
 )
 from lakevilla.lake.table_log import entries_at, open_tail, snapshot_at
 from lakevilla.lake.view import Placement, View, build_view, place
-from lakevilla.store.base import ABSENT, ANY, Stored
-from lakevilla.store.effects import Program, Put, parallel, put
+from lakevilla.store.base import ABSENT, Stored
+from lakevilla.store.effects import Program, put, put_all
 from lakevilla.sublogs.binding import (
     Moves,
     evolves,
@@ -176,7 +177,7 @@ def replay_pending(
     if replay.changes:
         name = file_namer(context, txn, through_head=True)
         change, bodies = yield from in_one_entry(context, tail.snapshot, replay.changes, name)
-    yield from parallel([Put(key, body, ANY) for key, body in bodies.items()])
+    yield from _store(location, bodies)
     table_id = tail.snapshot.table_id if tail.tip >= 0 else state.table_id
     part = TablePart(
         table_id=table_id,
@@ -204,6 +205,13 @@ def replay_pending(
         reads=tuple(replay.reads),
     )
     return commit, (yield from _stored(context, commit)), replay
+
+
+def _store(location: str, bodies: Mapping[str, bytes]) -> Program[None]:
+    """Store files of the commit: HEAD must never name one that may not exist."""
+    doubtful = yield from put_all(bodies)
+    if doubtful is not None:
+        raise StoreError(f"could not store {doubtful}, so {location} stays unpublished: try again")
 
 
 def _hides(replay: Replay) -> bool:
@@ -271,7 +279,8 @@ def _replay_each(
             replay.void(commit, location, _without(without))
             continue
         if replay.kept and foreign is not None:
-            change = yield from _marked_beside(context, foreign, commit, replay.snapshot)
+            name = file_namer(context, txn, through_head=True)
+            change = yield from _marked_beside(context, foreign, commit, replay.snapshot, name)
             if change is not None:
                 replay.keep(commit, location, change)
                 continue
@@ -324,7 +333,11 @@ def _foreign(
 
 
 def _marked_beside(
-    context: Context, foreign: _Foreign, commit: CommitObject, snapshot: TableSnapshot
+    context: Context,
+    foreign: _Foreign,
+    commit: CommitObject,
+    snapshot: TableSnapshot,
+    name: FileNamer,
 ) -> Program[Change | None]:
     """Return a commit's change, with its rows marked beside those that foreign clients have marked.
 
@@ -350,7 +363,7 @@ def _marked_beside(
             )
             if verdict is Verdict.CHANGED:
                 return None
-    marked = yield from marked_again(snapshot, change)
+    marked = yield from marked_again(snapshot, change, name)
     if marked is None:
         return None
     again = marked.change
@@ -359,8 +372,12 @@ def _marked_beside(
     new = [file.ref for file in again.adds if file.path not in paths]
     if len((yield from snapshot.missing(new))) < len(new):
         return None
+    bodies = marked.bodies(location)
     keys = [file_key(location, path) for path in paths_written(location, again)]
-    return None if (yield from lost_for_good(keys)) else again
+    if (yield from lost_for_good([key for key in keys if key not in bodies])):
+        return None
+    yield from _store(location, bodies)
+    return again
 
 
 def _touched(
@@ -443,7 +460,7 @@ def _replay_commit(
             if written is not None and isinstance(operation, Append | Overwrite):
                 _check_given(location, operation.files, written, layout, replay)
             if performed.bodies:
-                yield from parallel([Put(k, body, ANY) for k, body in performed.bodies.items()])
+                yield from _store(location, performed.bodies)
             snapshot = snapshot.apply(performed.change)
             changes.append(performed.change)
             metrics.append(performed.metrics)

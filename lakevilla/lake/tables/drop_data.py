@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
+from lakevilla.formats.delta.deletion_vectors import vector_paths
 from lakevilla.formats.files import delete_paths
 from lakevilla.global_log.bases import load_base_tables, load_bases
 from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
@@ -125,7 +126,7 @@ def _named(context: Context, location: str) -> Program[set[str]]:
         raise
     except LakeVillaError:
         return set()  # a part of the log was deleted
-    return paths | {*live["path"].to_pylist(), *delete_paths(live)}
+    return paths | {*live["path"].to_pylist(), *delete_paths(live), *vector_paths(location, live)}
 
 
 def make_free(context: Context, location: str) -> Program[bool]:

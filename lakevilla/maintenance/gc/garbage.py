@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakevilla.errors import CorruptObject, StoreError, UnsupportedFormat, VersionNotFound
+from lakevilla.formats.delta.deletion_vectors import vector_paths
 from lakevilla.formats.files import delete_paths
 from lakevilla.global_log.bases import Base, load_base_tables, load_bases_by_ref, named_leaves
 from lakevilla.global_log.commits import CommitObject, commit_key
@@ -135,6 +136,7 @@ def _orphans(
         live = yield from tail.snapshot.files()
         named.update(live["path"].to_pylist())
         named.update(delete_paths(live))
+        named.update(vector_paths(location, live))
     state = head.tables.get(location)
     if state is not None:
         named |= yield from needed_files(context, location, state.pending)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
-from lakevilla.errors import ConflictError, StoreError, TableNotFound, TransactionAborted
+from lakevilla.errors import ConflictError, StoreError, TableNotFound
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import file_key
 from lakevilla.formats.registry import refuse_two_tables
@@ -34,7 +34,7 @@ from lakevilla.transaction.commit.squash import Squash, squashes
 from lakevilla.transaction.commit.together.group import commits_of
 from lakevilla.transaction.commit.together.replacing import may_go_along
 from lakevilla.transaction.redo.replay import entry_change
-from lakevilla.transaction.state.files import held_and_needed
+from lakevilla.transaction.state.files import held_and_needed, without_file
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.idempotency import bind_key
@@ -294,10 +294,4 @@ def check_files(txn: TransactionState) -> Program[None]:
     with during("validate"):
         lost = yield from lost_for_good(keys)
     if lost:
-        raise txn.fail(
-            TransactionAborted(
-                f"transaction {txn.id} ran so long that its file {lost[0]} was removed by another "
-                "client's clean-up: nothing was committed, run it again",
-                txn_id=txn.id,
-            )
-        )
+        raise txn.fail(without_file(txn, lost[0]))

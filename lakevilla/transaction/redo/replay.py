@@ -9,7 +9,8 @@ from functools import partial
 from lakevilla.engines.base import FileNamer, KeptRows
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.base import Change
-from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, RemovedFile, paths_of
+from lakevilla.formats.delta.deletion_vectors import paths_of
+from lakevilla.formats.files import DataFile, RemovedFile, holds_vectors
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
@@ -196,8 +197,9 @@ def drop_vectors(txn: TransactionState) -> None:
     named: set[str] = set()
     for done in txn.work.done:
         files: list[DataFile | RemovedFile] = [*done.change.adds, *done.change.removes]
-        named.update(f"{done.table}/{path}" for file in files for path in paths_of(file))
-    for key in [one for one in txn.work.bodies if one.endswith(PUFFIN_SUFFIX)]:
+        for file in files:
+            named.update(f"{done.table}/{path}" for path in paths_of(done.table, file))
+    for key in [one for one in txn.work.bodies if holds_vectors(one)]:
         if key not in named:
             txn.work.held_bytes -= len(txn.work.bodies.pop(key))
 

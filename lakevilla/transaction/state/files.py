@@ -8,13 +8,19 @@ from contextlib import AbstractContextManager, nullcontext
 import msgspec
 
 from lakevilla.engines.base import KeptRows, Written
-from lakevilla.engines.deletes import rows_in_puffin, rows_marked
-from lakevilla.errors import CommitOutcomeUnknown, StoreError
+from lakevilla.engines.deletes import rows_in_positions, rows_in_puffin, rows_marked
+from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, StoreError, TransactionAborted
 from lakevilla.formats.base import Change
-from lakevilla.formats.delta.deletion_vectors import RowIndices
-from lakevilla.formats.files import PUFFIN_SUFFIX, DataFile, RemovedFile, paths_of
+from lakevilla.formats.delta.deletion_vectors import (
+    RowIndices,
+    paths_of,
+    rows_in_file,
+    vector_key,
+)
+from lakevilla.formats.files import DataFile, RemovedFile, holds_vectors
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import txn_in
+from lakevilla.lake.applicability import lost_for_good
 from lakevilla.lake.context import Tail
 from lakevilla.lake.operations.perform import Performed
 from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail
@@ -53,10 +59,11 @@ def made_files(done: Done) -> list[str]:
     before. When the operation is undone, only the files that it made may be dropped: a redo makes
     them again, and nothing could make other files again.
     """
-    given = {path for file in given_files(done.operation) for path in paths_of(file)}
+    place = done.table
+    given = {path for file in given_files(done.operation) for path in paths_of(place, file)}
     # A file of which rows were deleted is added again.
-    given.update(path for file in done.change.removes for path in paths_of(file))
-    made = [path for file in done.change.adds for path in paths_of(file)]
+    given.update(path for file in done.change.removes for path in paths_of(place, file))
+    made = [path for file in done.change.adds for path in sorted(paths_of(place, file))]
     made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]
 
@@ -85,10 +92,26 @@ def held_files(
         yield from store_held(txn, _held(txn, location), location)
         return nullcontext()
     # Vectors are read by requests, whatever the engine.
-    vectors = [key for key in _held(txn, location) if key.endswith(PUFFIN_SUFFIX)]
+    vectors = [key for key in _held(txn, location) if holds_vectors(key)]
     yield from store_held(txn, vectors, location)
     bodies = {key: txn.work.bodies[key] for key in _held(txn, location)}
     return engine.holding(bodies) if bodies else nullcontext()
+
+
+def without_file(txn: TransactionState, key: str) -> TransactionAborted:
+    """Return the error of a transaction that lacks one of its own files."""
+    return TransactionAborted(
+        f"transaction {txn.id} ran so long that its file {key} was removed by another client's "
+        "clean-up: nothing was committed, run it again",
+        txn_id=txn.id,
+    )
+
+
+def fail_if_collected(txn: TransactionState, error: Exception) -> Program[None]:
+    """Abort the transaction if the error comes from a file of its own that gc has deleted."""
+    key = error.key if isinstance(error, CorruptObject) else None
+    if key is not None and txn_in(key) == txn.id and (yield from lost_for_good([key])):
+        raise txn.fail(without_file(txn, key)) from error
 
 
 def holds_files(txn: TransactionState, location: str) -> bool:
@@ -154,7 +177,7 @@ def held_and_needed(txn: TransactionState, changes: Mapping[str, Change]) -> lis
     }
     for location, change in changes.items():
         replaced.difference_update(
-            f"{location}/{path}" for file in change.adds for path in paths_of(file)
+            f"{location}/{path}" for file in change.adds for path in paths_of(location, file)
         )
         replaced.difference_update(f"{location}/{file.path}" for file in change.change_files)
     return [key for key in txn.work.bodies if key not in replaced]
@@ -166,9 +189,20 @@ def marked_rows(
     """Return the deleted rows of a file; the transaction may have their vector in memory."""
     for vector in file.deletes:
         body = txn.work.bodies.get(f"{layout.location}/{vector.path}")
-        if body is not None:
+        if body is not None and vector.kind == "vector":
             return rows_in_puffin(body, vector)
-    return (yield from rows_marked(layout, file))
+        if body is not None:
+            return rows_in_positions(body)  # it has those of the file's other deletes, too
+    own = file.deletion_vector
+    if own is not None and own.storage_type == "u":
+        body = txn.work.bodies.get(vector_key(layout.location, own))
+        if body is not None:
+            return rows_in_file(body, own)
+    try:
+        return (yield from rows_marked(layout, file))
+    except CorruptObject as error:
+        yield from fail_if_collected(txn, error)
+        raise
 
 
 def hold_written(

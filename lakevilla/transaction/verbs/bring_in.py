@@ -13,8 +13,8 @@ import msgspec
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.partitions import partition_directory
 from lakevilla.errors import VersionNotFound
+from lakevilla.formats.delta.deletion_vectors import paths_of
 from lakevilla.formats.files import DataFile, data_files, file_key, files_from_structs
-from lakevilla.lake.applicability import paths_of
 from lakevilla.lake.context import file_namer
 from lakevilla.lake.frozen.frozen import key_below
 from lakevilla.lake.frozen.kept import outside

@@ -25,6 +25,7 @@ from lakevilla.lake.table_log import is_made_again
 from lakevilla.lake.tables.dropped import is_emptied
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Create, tables_read
+from lakevilla.transaction.state.files import fail_if_collected
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
@@ -131,9 +132,13 @@ def refuse_new_lake(txn: TransactionState, head: Head) -> None:
 def raise_if_replaced(
     txn: TransactionState, locations: Iterable[str], error: Exception
 ) -> Program[None]:
-    """Raise a conflict if the error comes from a table that was dropped, or created again."""
+    """Raise a conflict if the error comes from a table that was dropped, or created again.
+
+    If it comes from a file of the transaction itself, and gc has deleted that, abort.
+    """
     if txn.state is not Status.OPEN or txn.bound.is_past:
         return
+    yield from fail_if_collected(txn, error)
     others = yield from replaced(
         txn, [location for location in locations if location in txn.work.tables]
     )

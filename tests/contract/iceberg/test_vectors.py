@@ -146,7 +146,7 @@ def test_each_statement_has_a_mode_of_its_own(place: Place, mode: str) -> None:
                 txn.overwrite("t", rows(*((k, "old") for k in range(100))))
 
 
-@pytest.mark.parametrize("properties", [{"format-version": "3"}, {"format-version": "2", **MODES}])
+@pytest.mark.parametrize("properties", [{"format-version": "3"}, {"format-version": "2"}])
 def test_a_table_that_does_not_ask_for_it_is_rewritten(
     place: Place, properties: dict[str, str]
 ) -> None:
@@ -618,3 +618,36 @@ def test_a_commit_object_of_vectors_is_refused_by_older_clients(
     formats = {one["tables"]["t"].get("operation"): one["format"] for one in commits}
     assert formats.pop("DELETE") == 2
     assert set(formats.values()) == {1}
+
+
+@pytest.mark.parametrize("version", ["3", "2"])
+def test_branches_and_reverts_beside_other_marks_need_no_keys(place: Place, version: str) -> None:
+    with place.connect() as lake:
+        create(lake, "t", properties={**V3, "format-version": version})
+        lake.branch("side")
+        lake.run(lambda txn: txn.update("t", {"v": "'lake'"}, where="k = 1"))
+        with lake.on("side") as side:
+            side.run(lambda txn: txn.update("t", {"v": "'side'"}, where="k = 2"))
+            side.run(lambda txn: txn.delete("t", where="k = 3"))
+        lake.merge("side", delete=True)
+        expected = {k: {1: "lake", 2: "side"}.get(k, "old") for k in range(100) if k != 3}
+        assert kept(lake) == expected
+        seen_by_pyiceberg(place, expected)
+        if version == "3":
+            assert list(vectors(place).values()) == [3], "no row was written again"
+            merged = lake.snapshot().version
+            lake.run(lambda txn: txn.delete("t", where="k = 4"))
+            lake.revert(merged)
+            assert kept(lake) == {k: "lake" if k == 1 else "old" for k in range(100) if k != 4}
+            seen_by_pyiceberg(place, kept(lake))
+            assert row_ids(lake, "t")[3][0] == 3
+        assert lake.verify().ok
+
+
+def test_a_branch_that_has_marked_a_row_of_the_lake_s_is_in_conflict(lake: lv.Lake) -> None:
+    lake.branch("side")
+    lake.run(lambda txn: txn.update("t", {"v": "'lake'"}, where="k = 1"))
+    with lake.on("side") as side:
+        side.run(lambda txn: txn.update("t", {"v": "'side'"}, where="k IN (1, 2)"))
+    with pytest.raises(lv.MergeConflict):
+        lake.merge("side")

@@ -89,6 +89,50 @@ def test_both_clients_mark_rows_of_one_file(beside: Beside, partition_by: list[s
         assert lake.verify().ok
 
 
+def test_both_clients_mark_rows_of_one_file_of_version_2(beside: Beside) -> None:
+    with beside.connect() as lake:
+
+        def ours(change: Callable[[lv.Transaction], object]) -> None:
+            lake.run(change)
+            lake.recover()
+            beside.agreed()
+
+        def theirs(statement: str) -> None:
+            beside.sql(statement)
+            beside.agreed()
+
+        properties = {**MODES, "format-version": "2"}
+        lake.create_table("t", OLD, format="iceberg", partition_by=["p"], properties=properties)
+        ours(lambda txn: txn.delete("t", where="k IN (1, 2)"))
+        theirs("DELETE FROM {t} WHERE k = 3")
+        ours(lambda txn: txn.update("t", {"v": "'new'"}, where="k IN (4, 5)"))
+        files = beside.spark.table(f"{beside.name()}.delete_files").collect()
+        assert [(row["content"], row["file_format"], row["record_count"]) for row in files] == [
+            (1, "PARQUET", 5)
+        ]
+        theirs("UPDATE {t} SET v = 'spark' WHERE k IN (5, 6)")
+        ours(lambda txn: txn.upsert("t", [{"k": 7, "v": "new", "p": "a b"}], keys="k"))
+        texts = {4: "new", 5: "spark", 6: "spark", 7: "new"}
+        expected = {(k, texts.get(k, "old"), "a b") for k in (0, *range(4, 20))}
+        assert set(beside.agreed()) == expected
+        beside.call("rewrite_position_delete_files", "options => map('rewrite-all', 'true')")
+        ours(lambda txn: txn.delete("t", where="k = 8"))
+        # Positions of several files at once, which stay beside those of one.
+        beside.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.granularity' = 'partition')")
+        theirs("DELETE FROM {t} WHERE k IN (4, 9)")
+        ours(lambda txn: txn.delete("t", where="k IN (5, 10)"))
+        theirs("DELETE FROM {t} WHERE k = 11")
+        beside.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+        beside.agreed()
+        ours(lambda txn: txn.delete("t", where="k = 12"))
+        beside.call("expire_snapshots", "older_than => now(), retain_last => 1")
+        ours(lambda txn: txn.delete("t", where="k = 13"))
+        lake.table("t").optimize()
+        assert {row[0] for row in beside.agreed()} == {0, 6, 7, *range(14, 20)}
+        assert beside.spark.table(f"{beside.name()}.delete_files").count() == 0
+        assert lake.verify().ok
+
+
 def test_a_commit_that_marks_rows_is_done_again_if_spark_has_marked_others_first(
     beside: Beside,
 ) -> None:

@@ -59,6 +59,19 @@ def test_both_clients_mark_rows_of_one_file(beside: Beside, layout: str, mode: s
     assert beside.both("t") == expected
 
 
+def test_spark_s_vacuum_leaves_live_vectors(beside: Beside) -> None:
+    beside.make("k BIGINT, v STRING", "t", **ALLOWED)
+    beside.sql("INSERT INTO {t} SELECT id, 'old' FROM range(0, 20, 1, 1)", "t")
+    with beside.connect() as lake:
+        for k in (1, 2):
+            lake.run(lambda txn, k=k: txn.delete("t", where=f"k = {k}"))
+    beside.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    beside.sql("VACUUM {t} RETAIN 0 HOURS", "t")
+    assert beside.both("t") == {(k, "old"): 1 for k in (0, *range(3, 20))}
+    beside.sql("DELETE FROM {t} WHERE k = 3", "t")
+    assert beside.both("t") == {(k, "old"): 1 for k in (0, *range(4, 20))}
+
+
 def test_a_commit_that_marks_rows_is_done_again_if_spark_has_marked_others_first(
     beside: Beside,
 ) -> None:

@@ -1,6 +1,6 @@
 """Crashes of clients that mark rows, and marks by others between decision and publishing.
 
-See note 65.
+See notes 65 and 66.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import COLUMNS
 from lakevilla_testing.histories.exhaustive import crash_everywhere, set_up_once
 from lakevilla_testing.planted.every import PLANTED
-from lakevilla_testing.tables import delta_writer
+from lakevilla_testing.tables import delta_writer, iceberg_writer
 from lakevilla_testing.tables.delta_reader import read_log
 from lakevilla_testing.tables.reader import run_now
 from lakevilla_testing.world.scheduler import Simulation
@@ -23,10 +23,13 @@ from tests.support.simulated.commits import Process, add_to, alone, balances, be
 from tests.support.simulated.upkeep import confirms
 
 IDS = range(6)
+WRITERS = {"delta": delta_writer, "iceberg": iceberg_writer}
+LOGS = {"delta": "a/_delta_log", "iceberg": "a/metadata"}
+of_both = pytest.mark.parametrize("form", WRITERS)
 
 
 @set_up_once
-def lake(faults=None, schedule=None):
+def lake(faults=None, schedule=None, form="delta"):
     """Return a lake with two tables of one large file each, of which rows may be marked."""
     simulation = Simulation(faults=faults, schedule=schedule)
     maker = Simulation(1)
@@ -35,7 +38,8 @@ def lake(faults=None, schedule=None):
     def set_up(client):
         rows = [{"id": n, "balance": 100, "items": ""} for n in IDS]
         for table in ("a", "b"):
-            yield from delta_writer.create(client, table, COLUMNS, rows, marks=True)
+            more = {"version": 3} if form == "iceberg" else {}
+            yield from WRITERS[form].create(client, table, COLUMNS, rows, marks=True, **more)
         txn = begin(client)
         for table in ("a", "b"):
             yield from add_to(txn, table, 0, 5)
@@ -46,13 +50,13 @@ def lake(faults=None, schedule=None):
     return simulation
 
 
-def marks(simulation, number, amount=1):
+def marks(simulation, number, amount=1, form="delta"):
     """Let a client without LakeVilla mark a row, and add to its balance."""
 
     def change(row):
         return {**row, "balance": row["balance"] + amount} if row["id"] == number else row
 
-    alone(simulation, lambda client: delta_writer.mark(client, "a", change), "foreign")
+    alone(simulation, lambda client: WRITERS[form].mark(client, "a", change), "foreign")
 
 
 def expected(**changed):
@@ -63,11 +67,12 @@ def files_written(simulation):
     return {key for key in simulation.store.objects if key.endswith(".parquet")}
 
 
-def test_commits_that_have_marked_other_rows_are_published_as_they_are():
-    simulation = lake()
-    process = Process(simulation, one_update(5)).until("a/_delta_log")
-    behind = Process(simulation, one_update(7, number=1), "behind").until("a/_delta_log")
-    marks(simulation, 2)
+@of_both
+def test_commits_that_have_marked_other_rows_are_published_as_they_are(form):
+    simulation = lake(form=form)
+    process = Process(simulation, one_update(5)).until(LOGS[form])
+    behind = Process(simulation, one_update(7, number=1), "behind").until(LOGS[form])
+    marks(simulation, 2, form=form)
     before = files_written(simulation)
     process.finish()
     behind.finish()
@@ -79,10 +84,11 @@ def test_commits_that_have_marked_other_rows_are_published_as_they_are():
     assert settled(simulation)["a"] == expected(_0=105, _1=107, _2=101)
 
 
-def test_a_commit_that_has_marked_the_same_row_is_performed_again():
-    simulation = lake()
-    process = Process(simulation, one_update(5)).until("a/_delta_log")
-    marks(simulation, 0)
+@of_both
+def test_a_commit_that_has_marked_the_same_row_is_performed_again(form):
+    simulation = lake(form=form)
+    process = Process(simulation, one_update(5)).until(LOGS[form])
+    marks(simulation, 0, form=form)
     with pytest.raises(ForeignConflict, match="replayed on the changed rows"):
         process.finish()
     assert settled(simulation)["a"] == expected(_0=106)
@@ -172,8 +178,8 @@ def transfer(client):
     yield from commit(txn)
 
 
-def one_transfer(faults, schedule):
-    simulation = lake(faults, schedule)
+def one_transfer(form, faults, schedule):
+    simulation = lake(faults, schedule, form)
     simulation.add("owner", transfer, restart=recover)
     return simulation
 
@@ -186,10 +192,10 @@ def decide(client):
     yield from commit(txn, publish=False)
 
 
-def one_reconcile(faults, schedule):
-    simulation = lake(faults, schedule)
+def one_reconcile(form, faults, schedule):
+    simulation = lake(faults, schedule, form)
     alone(simulation, decide, "decider")
-    marks(simulation, 2)
+    marks(simulation, 2, form=form)
     simulation.add("owner", recover, restart=recover)
     return simulation
 
@@ -208,9 +214,12 @@ def whole(others, simulation):
     assert balances(simulation) == found
 
 
+@of_both
 @pytest.mark.parametrize(
     ("build", "others", "least"), [(one_transfer, {}, 15), (one_reconcile, {2: 101}, 15)]
 )
-def test_a_crash_at_any_request_of_a_marking_commit_leaves_the_tables_whole(build, others, least):
-    runs = crash_everywhere(build, partial(whole, others), "owner", every=STRIDE)
+def test_a_crash_at_any_request_of_a_marking_commit_leaves_the_tables_whole(
+    build, others, least, form
+):
+    runs = crash_everywhere(partial(build, form), partial(whole, others), "owner", every=STRIDE)
     assert runs >= least * 4 // STRIDE

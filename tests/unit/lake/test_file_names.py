@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from lakevilla.ids import txn_in
 from lakevilla.lake.context import file_namer, file_path, owner_of
 from tests.support import by_hand
 
@@ -34,9 +35,22 @@ def test_temporary_and_metadata_files_of_a_transaction_have_an_owner_too(path: s
     assert owner_of(path) == ("h", TXN)
 
 
+UUID = "6b8fcd23-0c2c-4d3a-9b62-2e1d5a9f0c11"
+
+
+@pytest.mark.parametrize("directory", ["_lakevilla/v", f"_lakevilla/b/{1:020}-{7:016x}"])
+def test_a_file_of_vectors_is_in_a_directory_that_shows_its_owner(directory: str) -> None:
+    path = f"{directory}/lv-h-{TXN}-ab/deletion_vector_{UUID}.bin"
+    assert owner_of(path) == ("h", TXN)
+    assert txn_in(f"t/{path}") == TXN
+
+
 @pytest.mark.parametrize(
     "path",
     [
+        f"deletion_vector_{UUID}.bin",
+        f"ab/deletion_vector_{TXN}.bin",
+        f"lv-h-{TXN}-ab/other.bin",
         "part-00000-c000.snappy.parquet",
         f"lv-h-{TXN}.parquet",
         f"lv-x-{TXN}-ab.parquet",

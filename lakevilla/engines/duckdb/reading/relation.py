@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
+import numpy as np
 import pyarrow as pa
 
 from lakevilla.arrow.cast import INITIAL_DEFAULT, array
@@ -83,6 +84,9 @@ FILE, ROW = '"__lakevilla_file"', '"__lakevilla_row"'
 _BRANCH_LIMIT = 64
 # Up to this many footers are read before a query, for its plan.
 _FOOTER_LIMIT = 1000
+# Up to this many rows are named by their numbers; more are joined, as the time of a condition grows
+# with them.
+_MOST_NAMED = 1000
 # Options for several files, whose footers are all read for their schema, and for a single file,
 # which has its own.
 _UNION, _ALONE = "union_by_name = true", "union_by_name = false"
@@ -238,7 +242,7 @@ class Files:
         """
         if lineage and self.layout.lineage:
             return self._with_lineage().bind(cursor, where=where)
-        if not placed and self.deleted.are_joined:
+        if not placed and (self.deleted.are_joined or self._are_rows_joined):
             sql = self.bind(
                 cursor, where=where, uniform=uniform, as_stored=as_stored, counted=counted
             )
@@ -285,12 +289,17 @@ class Files:
         conditions = []
         if part is not None:
             conditions.append(rows_within(cursor, self.paths[ordinal], part, self.layout.table))
-        if self.rows is not None:
+        if self.rows is not None and not self._are_rows_joined:
             places = ", ".join(map(str, self.rows[ordinal])) or "NULL"
             conditions.append(f"file_row_number IN ({places})")
         if deleted := self.deleted.few.get(ordinal):
             conditions.append(f"file_row_number NOT IN ({', '.join(map(str, deleted))})")
         return " AND ".join(conditions)
+
+    @property
+    def _are_rows_joined(self) -> bool:
+        """Return whether there are too many ``rows`` to name them in a condition."""
+        return self.rows is not None and sum(map(len, self.rows)) > _MOST_NAMED
 
     def _called(self, ordinal: int) -> Called:
         return self.called.get(self.paths[ordinal], _AS_IN_TABLE)
@@ -317,6 +326,14 @@ class Files:
             )
 
     def _without_deleted(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
+        if self.rows is not None and self._are_rows_joined:
+            files = np.repeat(np.arange(len(self.rows)), [len(one) for one in self.rows])
+            rows = np.concatenate([np.asarray(one, np.int64) for one in self.rows])
+            wanted = self._help(cursor, "wanted", pa.table({"file": files, "row": rows}))
+            sql = (
+                f"SELECT s.* FROM ({sql}) AS s SEMI JOIN {wanted} AS w "
+                f"ON s.{FILE} = w.file AND s.{ROW} = w.row"
+            )
         if self.deleted.positions is not None:
             deleted = self._help(cursor, "deleted", self.deleted.positions)
             sql = (

@@ -29,6 +29,7 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.engines.statistics import running
+from lakevilla.formats.delta.deletion_vectors import united
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -59,8 +60,8 @@ class Marks:
 
     ``least_bytes``: a smaller file is rewritten, which keeps the number of files low. ``part``: of
     a file's rows those that change are at most this part; ``rows``: of a file, with those deleted
-    before, which the log entry names. ``deleted``: from this part of deleted rows on, reading them
-    costs more than they save.
+    before, as whoever reads the file holds their numbers in memory. ``deleted``: from this part of
+    deleted rows on, reading them costs more than they save.
     """
 
     least_bytes: int
@@ -78,7 +79,7 @@ class Marks:
         )
 
 
-MARKS = Marks(least_bytes=8 * 1024 * 1024, part=0.05, rows=10_000, deleted=0.2)
+MARKS = Marks(least_bytes=8 * 1024 * 1024, part=0.05, rows=1_000_000, deleted=0.2)
 
 #: The column of change files that contains the kind of a row's change.
 CHANGE_TYPE = pa.field("_change_type", pa.string())
@@ -298,7 +299,7 @@ class Rewriter:
         """Return the files that stay, with their deleted rows: those of before and ``marked``."""
         files = data_files(self.table.files.take(pa.array(list(marked), pa.int64())))
         deleted = self.files.deleted
-        rows = [np.union1d(deleted.rows_of(place), hit) for place, hit in marked.items()]
+        rows = [united(deleted.rows_of(place), hit) for place, hit in marked.items()]
         return mark(self.files.layout, list(zip(files, rows, strict=True)), self.name)
 
     def moved(

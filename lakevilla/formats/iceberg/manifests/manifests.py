@@ -47,7 +47,8 @@ from lakevilla.errors import (
     LakeVillaError,
     UnsupportedTableFeature,
 )
-from lakevilla.formats.files import DELETE_FILE_TYPE, DeleteFile, deletes_id
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import DELETE_FILE_TYPE, DeleteFile, deletes_id, paths_of_deletes
 from lakevilla.formats.files import DataFile as AddedFile
 from lakevilla.formats.iceberg.manifests.avro import (
     FormedFile,
@@ -395,26 +396,35 @@ def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) 
     return _added_entry(data_file, snapshot_id)
 
 
-def vector_entry(
-    file: AddedFile, spec_id: int, snapshot_id: int, definition: IcebergDefinition
+def deletes_entry(
+    file: AddedFile,
+    deletes: DeleteFile,
+    spec_id: int,
+    snapshot_id: int,
+    definition: IcebergDefinition,
 ) -> ManifestEntry:
-    """Return the entry of the vector of a data file, whose own entry is of the spec ``spec_id``.
+    """Return the entry of a vector, or of the position delete file, of one data file, whose own
+    entry is of the spec ``spec_id``.
 
-    It inherits the number of its snapshot, so it is no older than the file.
+    It inherits the number of its snapshot, so it is no older than the file. The bounds of the paths
+    in a position delete file name the data file, too, for clients that know no other way.
     """
-    (vector,) = file.deletes
+    known = file.raw_path or definition.place.spelled(file.path)
+    is_vector = deletes.kind == "vector"
+    bounds = None if is_vector else {_PATH_ID: known.encode()}
     types = definition.partition_types(spec_id)
     data_file = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
-        file_path=definition.place.spelled(vector.path),
-        file_format=FileFormat.PUFFIN,
+        file_path=definition.place.spelled(deletes.path),
+        file_format=FileFormat.PUFFIN if is_vector else FileFormat.PARQUET,
         partition=Record(*types.values(file.partition_values)),
-        record_count=vector.rows,
-        file_size_in_bytes=vector.size,
+        record_count=deletes.rows,
+        file_size_in_bytes=deletes.size,
+        lower_bounds=bounds,
+        upper_bounds=bounds,
     )
     data_file.spec_id = spec_id
-    known = file.raw_path or definition.place.spelled(file.path)
-    widened(data_file)[_TARGET:] = known, vector.offset, vector.length
+    widened(data_file)[_TARGET:] = known, deletes.offset, deletes.length
     return _added_entry(data_file, snapshot_id)
 
 
@@ -834,32 +844,42 @@ def _oldest_by_partition(data: Sequence[pa.Table]) -> dict[object, int]:
     return found
 
 
-def vector_manifests(
-    files: Iterable[AddedFile],
+def deletes_manifests(
+    change: Change,
     specs: Mapping[str, int],
     definition: IcebergDefinition,
     snapshot_id: int,
     name: str,
 ) -> list[Made]:
-    """Return manifests of the vectors of added files, one for each partition spec.
+    """Return manifests of the new deletes of added files, one for each partition spec.
 
     ``specs``: the specs of the entries of files that stay, by path. ``name`` is the prefix of the
     manifests' names.
     """
+    known = paths_of_deletes(change.removes)
     by_spec: dict[int, list[ManifestEntry]] = defaultdict(list)
-    for file in files:
+    for file in change.adds:
         if not file.deletes:
             continue
-        if not definition.has_row_ids or [one.kind for one in file.deletes] != ["vector"]:
+        new = file.deletes
+        if not definition.has_row_ids:
+            new = tuple(one for one in file.deletes if one.path not in known)
+        is_right = len(new) == 1 and (
+            new[0].kind == "vector"
+            if definition.has_row_ids
+            else new[0].alone and new[0].rows is not None
+        )
+        if not is_right:
             raise InvalidOperation(
                 f"file {file.path} of table {definition.table} can't be added with its deletes: "
-                "LakeVilla writes vectors of version 3 alone; rewrite the file first",
+                "LakeVilla adds a vector in version 3, and a new position delete file in version "
+                "2; rewrite the file first",
                 table=definition.table,
             )
         spec_id = specs.get(file.path)
         if spec_id is None:
             spec_id = definition.spec_of(file).spec_id
-        by_spec[spec_id].append(vector_entry(file, spec_id, snapshot_id, definition))
+        by_spec[spec_id].append(deletes_entry(file, new[0], spec_id, snapshot_id, definition))
     made = []
     for count, (spec_id, entries) in enumerate(by_spec.items()):
         path = f"metadata/{name}{count}.avro"
@@ -877,10 +897,12 @@ def files_with_vectors(deletes: Iterable[pa.Table]) -> set[str]:
     }
 
 
-def are_vectors_of(deletes: pa.Table, paths: Collection[str]) -> pa.ChunkedArray:
-    """Return for each delete file (``ENTRIES``) whether it is a vector of one of the data files."""
+def are_alone_of(deletes: pa.Table, paths: Collection[str]) -> pa.ChunkedArray:
+    """Return for each delete file (``ENTRIES``) whether it is a vector, or has positions, of one of
+    the data files alone.
+    """
     named = pc.is_in(deletes["target"], value_set=pa.array(sorted(paths), pa.string()))
-    return pc.and_(pc.equal(deletes["kind"], "vector"), named)
+    return pc.and_(pc.not_equal(deletes["kind"], "equality"), named)
 
 
 def _partition(spec_id: int, values: Any) -> object:
@@ -900,6 +922,7 @@ def _listed(row: _Row) -> _Row:
         "offset": row["offset"],
         "length": row["length"],
         "rows": row["rows"] if row["kind"] == "vector" else None,
+        "alone": row["kind"] == "position" and row["target"] is not None,
     }
 
 

@@ -337,9 +337,9 @@ class IcebergDefinition:
         """Return the statements that mark deleted rows, as the table's properties say to all
         clients.
 
-        Version 2 has position delete files for that, which LakeVilla does not write.
+        Version 2 has position delete files for that, and version 3 vectors.
         """
-        if not self.has_row_ids:
+        if self.format_version < 2:
             return frozenset()
         modes = {one: self.properties.get(f"write.{one}.mode", "") for one in STATEMENTS}
         return frozenset(one for one, mode in modes.items() if mode.lower() == "merge-on-read")

@@ -13,11 +13,15 @@ from lakevilla.formats.delta import deletion_vectors
 from lakevilla.formats.delta.deletion_vectors import (
     decode_bitmap,
     encode_bitmap,
-    inline_vector,
     read_vector,
+    rows_in_file,
+    united,
     vector_key,
+    vectors_of,
 )
 from lakevilla.formats.files import DeletionVector
+from lakevilla.store.cached import is_content, names_content
+from lakevilla_testing.tables.delta_writer import inline_vector
 from tests.support.delta_by_hand import Tables
 
 pyroaring = pytest.importorskip("pyroaring")
@@ -80,6 +84,40 @@ def test_vectors_that_are_written_are_read(tables: Tables) -> None:
         size = len(encode_bitmap(one))
         vector = DeletionVector("u", RELATIVE.path_or_inline, size, len(one), offset)
         assert tables.run(read_vector("t", vector)).tolist() == one.tolist()
+
+
+@pytest.mark.parametrize(("whole", "is_hashed"), [(256 << 10, True), (60, False)])
+def test_the_vectors_of_one_statement_share_a_file(
+    tables: Tables, whole: int, is_hashed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletion_vectors, "_READ_WHOLE", whole)
+    wanted = [np.array(rows, np.int64) for rows in ([5], [], [1, 2], range(0, 2**33, 2**24))]
+    found, bodies = vectors_of(wanted, lambda directory: "lv-h-txn-ab.parquet")
+    ((path, body),) = bodies.items()
+    assert path.startswith("_lakevilla/v/lv-h-txn-ab")
+    assert names_content(path) == is_content(path, body) == is_hashed
+    (tables.root / "t" / path).parent.mkdir(parents=True)
+    (tables.root / "t" / path).write_bytes(body)
+    assert found.pop(1) is None
+    del wanted[1]
+    for rows, one in zip(wanted, found, strict=True):
+        assert one is not None
+        assert vector_key("t", one) == f"t/{path}"
+        assert tables.run(read_vector("t", one)).tolist() == rows.tolist()
+        assert rows_in_file(body, one).tolist() == rows.tolist()
+
+
+def test_no_file_is_named_where_no_row_is_deleted() -> None:
+    def refuse(_: str) -> str:
+        raise AssertionError
+
+    assert vectors_of([np.array([], np.int64)], refuse) == ([None], {})
+
+
+@given(st.lists(st.lists(st.integers(0, 50)), min_size=1))
+def test_rows_are_united_once_and_in_order(parts: list[list[int]]) -> None:
+    found = united(*(np.array(sorted(part), np.int64) for part in parts))
+    assert found.tolist() == sorted({row for part in parts for row in part})
 
 
 def store(tables: Tables, *bitmaps: bytes) -> list[int]:
