@@ -73,7 +73,7 @@ def unfit_rows_block_for_ever() -> Iterator[None]:
         yield
 
 
-@planted(30, kinds=("reshape", "reshape", "lists"), reshaped=True, intensity=0.0, formats="iceberg")
+@planted(58, kinds=("reshape", "reshape", "lists"), reshaped=True, intensity=0.0, formats="iceberg")
 def judged_on_the_older_schema() -> Iterator[None]:
     """The same as ``located_by_name``, at the check against the commits between.
 

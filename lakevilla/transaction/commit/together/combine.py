@@ -17,14 +17,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pyarrow as pa
+
 from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError
-from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.head import CommitSummary, Head, successor
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import Group, Member, lead_or_follow
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during, of
 from lakevilla.results import Counts
+from lakevilla.sql.expressions.bind import bind
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import evolves, locate
 from lakevilla.sublogs.operations import (
@@ -32,6 +34,7 @@ from lakevilla.sublogs.operations import (
     InlineSource,
     Insert,
     Merge,
+    Operation,
     Update,
     tables_read,
 )
@@ -322,26 +325,39 @@ def _perform(
         snapshot = combined.work.tables[table].snapshot
         if snapshot.table_id != member.work.tables[table].snapshot.table_id:
             raise _Unfit
-        if table not in small:
-            yield from _check_small(combined, snapshot)
-            small.add(table)
     for operation in operations:
         layout = combined.work.tables[operation.table].snapshot.layout
-        verb = type(operation).__name__.lower()
-        yield from execute(combined, locate(operation, layout), verb)
+        located = locate(operation, layout)
+        if operation.table not in small and (yield from _check_small(combined, located)):
+            small.add(operation.table)
+        yield from execute(combined, located, type(operation).__name__.lower())
 
 
 class _Unfit(Exception):
     """A table is not the one that the member has seen, or can't be changed by many at once."""
 
 
-def _check_small(combined: TransactionState, snapshot: TableSnapshot) -> Program[None]:
-    """Refuse a table whose files are large, or whose change feed has the changes of one commit."""
+def _check_small(combined: TransactionState, operation: Operation) -> Program[bool]:
+    """Refuse an operation that may read large files, or whose table has a change feed.
+
+    A change feed has the changes of one commit in one place. Return whether all files of the table
+    are small together.
+    """
+    snapshot = combined.work.tables[operation.table].snapshot
     if snapshot.layout.change_data_feed:
         raise _Unfit
-    files = yield from snapshot.files()
-    if sum(files.column("size").to_pylist()) > combined.context.settings.in_memory_file_limit_bytes:
-        raise _Unfit
+    limit = combined.context.settings.in_memory_file_limit_bytes
+    if _size((yield from snapshot.files())) <= limit:
+        return True
+    if isinstance(operation, Update | Delete):
+        where = bind(operation.where, snapshot.layout.schema)
+        if _size((yield from snapshot.files(where))) <= limit:
+            return False
+    raise _Unfit
+
+
+def _size(files: pa.Table) -> int:
+    return sum(files.column("size").to_pylist())
 
 
 def _commit(
