@@ -26,6 +26,7 @@ from lakevilla.errors import (
     InvalidOperation,
     LakeVillaError,
     RefNotFound,
+    StoreError,
     TransactionAborted,
 )
 from lakevilla.global_log.keys import parse_key
@@ -158,6 +159,8 @@ def _called(fn: Callable[[Executor], T], executor: Executor) -> T:
     """
     try:
         return fn(executor)
+    except StoreError:
+        raise
     except Exception:
         with suppress(LakeVillaError):  # an error of an operation is noted as the failure
             executor.perform_deferred()

@@ -8,9 +8,10 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.transaction.commit.together.combine import Combining
+from tests.support.combined import Work, combine
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
-from tests.support.tables import accounts
+from tests.support.tables import accounts, in_order
 
 
 class Refused(Exception):
@@ -105,3 +106,21 @@ def test_after_a_conflict_the_verb_still_raises_its_own_error(place: Place, lake
     lake.run(spend_after_a_look)
     assert seen[-1] is None
     assert lake.read("log").to_pylist() == accounts(1, 5)
+
+
+def test_inserted_values_are_stored_with_the_changes_of_others(place: Place) -> None:
+    def pay(number: int) -> Work:
+        def work(txn: lv.Transaction) -> None:
+            txn.update("bank", {"balance": "balance + 1"}, where="id = 0")
+            txn.sql(f"INSERT INTO log VALUES ({number}, 7 * {number})")
+
+        return work
+
+    with place.connect() as lake:
+        lake.create_table("bank", accounts(2, 0))
+        lake.create_table("log", accounts(1, 0))
+        done = combine(lake, pay(1), pay(2), pay(3))
+        versions = [one.result.global_version for one in done if one.result]
+        assert versions[1] == versions[2] == versions[0] + 1
+        assert in_order(lake.read("log"))[1:] == [{"id": n, "balance": 7 * n} for n in (1, 2, 3)]
+        assert lake.read("bank", where="id = 0").to_pylist() == [{"id": 0, "balance": 3}]

@@ -35,6 +35,8 @@ from lakevilla.sublogs.operations import (
     Insert,
     Merge,
     Operation,
+    QuerySource,
+    Source,
     Update,
     tables_read,
 )
@@ -159,9 +161,16 @@ def _may_be_combined(done: Done) -> bool:
         case Update() | Delete():
             return True
         case Insert(source=source) | Merge(source=source):
-            return isinstance(source, InlineSource)
+            return _is_held(source)
         case _:
             return False
+
+
+def _is_held(source: Source) -> bool:
+    """Return whether the sublog has the rows of a source: the source reads no table and no file."""
+    if isinstance(source, QuerySource):
+        return not source.tables and all(map(_is_held, source.views.values()))
+    return isinstance(source, InlineSource)
 
 
 def defer_again(txn: TransactionState, found: Examination) -> bool:
