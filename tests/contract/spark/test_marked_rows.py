@@ -37,10 +37,9 @@ def test_tasks_mark_rows_of_a_large_file(spark: SparkSession, tmp_path: Path, ki
             with lake.transaction() as txn:
                 txn.update("t", {"v": "0"}, where="k = 3")
                 txn.upsert("t", spark.createDataFrame([(4, 0), (COUNT, 0)], "k long, v long"), "k")
-            # More rows than Delta's log should hold.
             lake.run(lambda txn: txn.delete("t", where="k % 60 = 30"))
         made = set((tmp_path / "t").rglob("*.parquet")) - before
-        assert len(list((tmp_path / "t").rglob("*.bin"))) == (kind == "delta")
+        assert any((tmp_path / "t").rglob("*.bin")) == (kind == "delta")
         assert sum(path.stat().st_size for path in made) < 100_000
         found = plain.read("t", where=f"k < 6 OR k >= {COUNT}").sort_by("k").to_pydict()
         assert found["k"] == [0, 3, 4, 5, COUNT]
