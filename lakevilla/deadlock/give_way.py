@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from lakevilla.deadlock.graph import live_edges
-from lakevilla.deadlock.policy import gives_way
+from lakevilla.deadlock.graph import gives_way, live_edges
 from lakevilla.global_log.head import Head
 from lakevilla.markers.claims import Claimant
 from lakevilla.markers.places import take_ticket

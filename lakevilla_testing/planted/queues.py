@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from lakevilla.deadlock import give_way, graph, policy
+from lakevilla.deadlock import give_way, graph
 from lakevilla.deadlock import wait as waiting
 from lakevilla.maintenance import recovery, stale_places
 from lakevilla.markers import ahead, places, reservation, stale
@@ -51,7 +51,7 @@ def both_give_way() -> Iterator[None]:
         into = original(newest, renamed)
         return frozenset(e for e, other in zip(edges, renamed, strict=True) if other in into)
 
-    original = policy.gives_way
+    original = graph.gives_way
     with instead(original, gives_way):
         yield
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 
-from lakevilla.deadlock.graph import live_edges
-from lakevilla.deadlock.policy import gives_way
+from lakevilla.deadlock.graph import gives_way, live_edges
 from lakevilla.sublogs.record import Access, Edge, Ticket, TxnRecord
 from tests.support.wait_graphs import record
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from lakevilla.deadlock.policy import gives_way
+from lakevilla.deadlock.graph import gives_way
 from lakevilla.sublogs.record import Access, Edge, TxnRecord
 from tests.support.search import how_many
 from tests.unit.deadlock.model import Plan, Queues

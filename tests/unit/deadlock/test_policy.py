@@ -10,8 +10,7 @@ from itertools import pairwise
 import networkx as nx
 import pytest
 
-from lakevilla.deadlock.graph import cycles
-from lakevilla.deadlock.policy import gives_way
+from lakevilla.deadlock.graph import cycles, gives_way
 from lakevilla.sublogs.record import Edge
 from tests.support.search import how_many
 from tests.support.wait_graphs import edge, ring
