@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lakevilla.maintenance.gc.gc import gc
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit
@@ -130,6 +131,20 @@ def test_the_members_of_an_interrupted_leader_are_committed_once(
         assert lake.rows("a")[0] == before + 101 + (10 if stored else 0)
         peer.commit(txns[1])
         assert lake.rows("a")[0] == before + 111
+
+
+def test_a_client_whose_clock_is_behind_the_floor_combines_transactions(lake: MemoryLake) -> None:
+    lake.pass_by(3 * 24 * 3600)
+    cleaner = lake.peer()
+    cleaner.run(gc(cleaner.context))
+    slow = lake.peer()
+    slow.client.clock.skew(-3 * 24 * 3600)
+    txns = [adding(slow, amount) for amount in (1, 10, 100)]
+    steps = [slow.steps(commit(txn)) for txn in txns]
+    for one in steps:
+        one.finish()
+    assert lake.head.commits[-1].members == tuple(txn.id for txn in txns[1:])
+    assert lake.rows("a")[0] == 211
 
 
 @pytest.mark.parametrize(
