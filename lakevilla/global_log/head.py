@@ -115,7 +115,7 @@ class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def newest_txn(self) -> str:
         """The largest of the ids that the commit settles."""
-        return max(self.txn, *self.members)
+        return max((self.txn, *self.members))
 
 
 class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):

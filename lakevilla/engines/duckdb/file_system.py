@@ -62,7 +62,7 @@ def _no_rows() -> bytes:
     sink = pa.BufferOutputStream()
     # An id that no column of a table has: where columns are found by id, each needs one.
     field = pa.field("__lakevilla_none", pa.bool_(), metadata={b"PARQUET:field_id": b"2147483647"})
-    pq.write_table(pa.schema([field]).empty_table(), sink, store_schema=False)
+    pq.write_table(pa.Table.from_batches([], pa.schema([field])), sink, store_schema=False)
     return bytes(sink.getvalue())
 
 
@@ -123,6 +123,13 @@ class GivenFile(str):
     copy: str | None
 
 
+@cache
+def _file_without_rows() -> GivenFile:
+    file = GivenFile(without_rows())
+    file.key, file.size, file.copy = "", len(_no_rows()), None
+    return file
+
+
 class GivenFiles(StoreFileSystem):
     """Files that a statement may read, each by a name that can't be guessed.
 
@@ -139,10 +146,6 @@ class GivenFiles(StoreFileSystem):
         self.made = 0
         self._files: WeakValueDictionary[tuple[str, int, int], GivenFile] = WeakValueDictionary()
         self._names: WeakValueDictionary[str, GivenFile] = WeakValueDictionary()
-        # Every statement may name it: there is nothing in it.
-        self._without_rows = GivenFile(without_rows())
-        self._without_rows.key, self._without_rows.size = "", len(_no_rows())
-        self._without_rows.copy = None
 
     def give(self, key: str, size: int, modified: int) -> GivenFile:
         """Return the file's name. Two threads may get two names for one file: each is valid."""
@@ -192,7 +195,8 @@ class GivenFiles(StoreFileSystem):
 
     def _named(self, path: str) -> GivenFile | None:
         name = path if path.startswith(STORE_URL) else STORE_URL + path
-        return self._without_rows if name == self._without_rows else self._names.get(name)
+        # Every statement may name the file without rows: there is nothing in it.
+        return _file_without_rows() if name == without_rows() else self._names.get(name)
 
 
 class _File:
