@@ -16,7 +16,7 @@ from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.ids import txn_in
 from lakevilla_testing.planted.every import PLANTED
-from tests.contract.foreign_readers import duckdb_reader
+from tests.contract.foreign_readers import HAS_EXTENSIONS, duckdb_reader
 from tests.contract.iceberg.test_vectors import CHANGES, MODES, kept, newest, rows, summary
 from tests.support.inside import inside
 from tests.support.places import Place
@@ -64,9 +64,11 @@ def seen(place: Place, lake: lv.Lake) -> set[int]:
     found = table.scan().to_arrow()
     assert dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True)) == ours
     query = f"SELECT k, v FROM iceberg_scan('{table.metadata_location}')"
-    scanned = duckdb_reader().execute(query).fetchall()
-    assert dict(scanned) == ours
-    assert found.num_rows == len(scanned) == len(ours)
+    assert found.num_rows == len(ours)
+    if HAS_EXTENSIONS:
+        scanned = duckdb_reader().execute(query).fetchall()
+        assert dict(scanned) == ours
+        assert len(scanned) == len(ours)
     return set(ours)
 
 
