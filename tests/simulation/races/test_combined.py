@@ -5,22 +5,20 @@ import random
 import pytest
 
 from lakevilla.errors import ConflictError, LakeVillaError, TransactionAborted
-from lakevilla.global_log.head import HEAD_KEY
-from lakevilla.lake.publishing.outcome import fence, outcome
+from lakevilla.global_log.repo import commits_since
+from lakevilla.lake.publishing.outcome import fence
 from lakevilla.maintenance import recovery
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
-from lakevilla.store.effects import Put, parallel, sleep
+from lakevilla.store.effects import parallel, sleep
 from lakevilla.sublogs.operations import Delete, Update
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.read_write import execute
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere
-from lakevilla_testing.histories.records import live_commits
 from lakevilla_testing.tables import delta_writer
 from lakevilla_testing.tables.reader import run_now, table_rows
-from lakevilla_testing.world.faults import Fault, NoFaults, Strike
-from tests.simulation.races.test_groups import interrupted
+from lakevilla_testing.world.faults import Fault, NoFaults
 from tests.support.search import STRIDE
 from tests.support.simulated.commits import (
     TABLES,
@@ -32,6 +30,7 @@ from tests.support.simulated.commits import (
     lake,
     simulation_client,
 )
+from tests.support.simulated.threads import AtHead, asking, interrupted, process, recover
 
 THREADS = 4
 AMOUNTS = (1, 10, 100, 1000)
@@ -60,34 +59,15 @@ def transfers(begun=None, amounts=AMOUNTS):
     ]
 
 
-def process(*threads):
-    """Run one process, whose threads share one context."""
-
-    def program(client):
-        context = context_of(client)
-        return (yield from parallel([thread(context, client) for thread in threads]))
-
-    return program
-
-
-def recover(client):
-    return recovery.recover(context_of(client))
-
-
 def commits(simulation):
     """Return the lake's commits by transactions, without the one that made the tables known."""
     held = context_of(simulation_client(simulation, "looks"))
     head = run_now(simulation.store, held.head()).head
-    return [one for one in live_commits_of(simulation, head) if one.kind == "transaction"][1:]
-
-
-def live_commits_of(simulation, head):
-    class _World:
-        pass
-
-    world = _World()
-    world.simulation = simulation
-    return live_commits(world, head)
+    return [
+        one
+        for one in run_now(simulation.store, commits_since(head, head.history_start))
+        if one.kind == "transaction"
+    ][1:]
 
 
 def moved(simulation):
@@ -206,27 +186,11 @@ def test_a_crash_of_the_process_at_any_request_leaves_each_member_whole_or_absen
     assert crash_everywhere(setting, check, "owner", every=STRIDE) > 30 // STRIDE
 
 
-class _AtHead(NoFaults):
-    """Fault the first replacements of HEAD that a client sends."""
-
-    def __init__(self, fault, times):
-        self.fault = fault
-        self.left = times
-
-    def strike(self, client, number, attempt):
-        if client != "threads" or not isinstance(attempt, Put) or attempt.key != HEAD_KEY:
-            return None
-        if self.left == 0:
-            return None
-        self.left -= 1
-        return Strike(self.fault)
-
-
 @pytest.mark.parametrize("fault", [Fault.APPLIED_503, Fault.APPLIED_CUT, Fault.DELAYED_WRITE])
 @pytest.mark.parametrize("times", [1, 2, 4])
 def test_a_lost_acknowledgement_is_settled_for_all_members(fault, times):
     simulation = lake(NoFaults())
-    simulation.faults = _AtHead(fault, times)
+    simulation.faults = AtHead(fault, times)
     client = simulation.add("threads", process(*transfers()))
     simulation.run()
     simulation.land_delayed_writes()
@@ -274,14 +238,10 @@ def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_work_of_the_others(s
         assert there in (0, mine)
         assert ending != "committed" or there
         assert ending != "never" or not there
-        told = alone(simulation, _asking(begun[mine].id), "asker")
+        told = alone(simulation, asking(begun[mine].id), "asker")
         assert told.state == ("committed" if there else "aborted")
         invariants.no_id_commits_twice(simulation.store, TABLES)
     assert endings >= ({"committed"} if again else {"never", "unknown", "committed"})
-
-
-def _asking(txn_id):
-    return lambda client: outcome(context_of(client), txn_id)
 
 
 def test_an_aborted_member_does_not_commit_and_the_others_do():

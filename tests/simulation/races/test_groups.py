@@ -10,10 +10,9 @@ import pytest
 from lakevilla.errors import ConflictError, TransactionAborted
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.repo import HeldHead, replace_head
-from lakevilla.lake.publishing.outcome import fence, outcome
+from lakevilla.lake.publishing.outcome import fence
 from lakevilla.lake.table_log import refresh
-from lakevilla.maintenance import recovery
-from lakevilla.store.effects import Put, parallel, sleep
+from lakevilla.store.effects import sleep
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.together import crowd as group
 from lakevilla.transaction.commit.together import join as joining
@@ -28,7 +27,7 @@ from lakevilla_testing.histories.exhaustive import crash_everywhere
 from lakevilla_testing.histories.plan import small_limits
 from lakevilla_testing.tables import delta_writer
 from lakevilla_testing.tables.reader import run_now, table_rows
-from lakevilla_testing.world.faults import Fault, NoFaults, Strike
+from lakevilla_testing.world.faults import Fault, NoFaults
 from tests.support.search import STRIDE
 from tests.support.simulated.commits import (
     TABLES,
@@ -41,6 +40,7 @@ from tests.support.simulated.commits import (
     read,
     simulation_client,
 )
+from tests.support.simulated.threads import AtHead, asking, interrupted, process, recover
 
 THREADS = 4
 
@@ -97,25 +97,11 @@ def replacements(simulation):
     return sum(mutation.key == HEAD_KEY for mutation in simulation.store.journal)
 
 
-def process(*threads):
-    """Run one process, whose threads share one context."""
-
-    def program(client):
-        context = context_of(client)
-        return (yield from parallel([thread(context, client) for thread in threads]))
-
-    return program
-
-
 def appenders(count, begun=None):
     return [
         lambda context, client, number=number: appender(context, client, number, begun)
         for number in range(100, 100 + count)
     ]
-
-
-def recover(client):
-    return recovery.recover(context_of(client))
 
 
 # ------------------------------------------------------------- going together
@@ -315,57 +301,18 @@ def test_a_crash_of_the_process_at_any_request_leaves_each_thread_s_commit_whole
     assert crash_everywhere(setting, check, "owner", every=STRIDE) > 60 // STRIDE
 
 
-class _AtHead(NoFaults):
-    """Fault the first replacements of HEAD that a client sends."""
-
-    def __init__(self, fault, times):
-        self.fault = fault
-        self.left = times
-
-    def strike(self, client, number, attempt):
-        if client != "threads" or not isinstance(attempt, Put) or attempt.key != HEAD_KEY:
-            return None
-        if self.left == 0:
-            return None
-        self.left -= 1
-        return Strike(self.fault)
-
-
 @pytest.mark.parametrize("fault", [Fault.APPLIED_503, Fault.APPLIED_CUT, Fault.DELAYED_WRITE])
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_lost_acknowledgement_is_settled_for_the_whole_group(fault, times):
     faults = NoFaults()
     simulation = lake(faults)
-    simulation.faults = _AtHead(fault, times)
+    simulation.faults = AtHead(fault, times)
     client = simulation.add("threads", process(*appenders(THREADS)))
     simulation.run()
     simulation.land_delayed_writes()
     assert client.result == ["committed"] * THREADS
     assert rows_added(simulation) == {t: list(range(100, 100 + THREADS)) for t in TABLES}
     invariants.no_id_commits_twice(simulation.store, TABLES)
-
-
-def interrupted(program, at, sent):
-    """Interrupt a program by Ctrl-C at its effect number ``at``, before the effect is sent or
-    after.
-    """
-    answer = error = None
-    for number in range(1, 10_000):
-        try:
-            effect = program.send(answer) if error is None else program.throw(error)
-        except StopIteration as stop:
-            return stop.value
-        answer = error = None
-        if number == at and not sent:
-            error = KeyboardInterrupt()
-            continue
-        try:
-            answer = yield effect
-        except Exception as raised:
-            error = raised
-        if number == at:
-            error = KeyboardInterrupt()
-    raise AssertionError("it does not end")
 
 
 def ctrl_c(thread, at, sent, txns, number):
@@ -403,15 +350,11 @@ def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_commits_of_the_other
         assert mine != "never" or not there
         others = [n for n in added["a"] if n != 100 + struck]
         assert others == [n for n in range(100, 100 + THREADS) if n != 100 + struck]
-        told = alone(simulation, _asking(begun[100 + struck].id), "asker")
+        told = alone(simulation, asking(begun[100 + struck].id), "asker")
         assert told.state == ("committed" if there else "aborted")
         if mine == "committed":
             break
     assert endings >= {"never", "unknown", "committed"}
-
-
-def _asking(txn_id):
-    return lambda client: outcome(context_of(client), txn_id)
 
 
 def test_an_interrupted_leader_s_replacement_is_settled_before_its_members_are_refused():

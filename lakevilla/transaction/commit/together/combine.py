@@ -20,10 +20,9 @@ from functools import partial
 import pyarrow as pa
 
 from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError
-from lakevilla.global_log.head import CommitSummary, Head, successor
+from lakevilla.global_log.head import CommitSummary
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import Group, Member, lead_or_follow
-from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during, of
 from lakevilla.results import Counts
 from lakevilla.sql.expressions.bind import bind
@@ -46,7 +45,7 @@ from lakevilla.transaction.commit.together.group import (
     commits_of,
     own_commit,
 )
-from lakevilla.transaction.commit.together.replacing import unknown
+from lakevilla.transaction.commit.together.replacing import move_past, unknown
 from lakevilla.transaction.redo.deferred import defer
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.redo.replay import undo_since
@@ -434,7 +433,7 @@ def _settle(context: Context, group: Combining, attempt: Attempt) -> Program[Non
     try:
         head = context.held.head if context.held is not None else None
         if tried is not None:
-            head = yield from replace_until_stored(context, partial(_moved_past, context, tried))
+            head = yield from move_past(context, tried)
         found = None if head is None else (yield from own_commit(combined, head))
     except LakeVillaError as error:
         group.answer(
@@ -448,10 +447,3 @@ def _settle(context: Context, group: Combining, attempt: Attempt) -> Program[Non
     held = context.held
     assert held is not None
     group.answer(_decided(attempt, Decided(held, found)), settled=True)
-
-
-def _moved_past(context: Context, tried: int, head: Head) -> Program[Head | None]:
-    yield from ()
-    if head.replacement > tried:
-        return None
-    return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
-from lakevilla.global_log.head import Head, successor
+from lakevilla.global_log.head import Head
 from lakevilla.global_log.inbox.fold import Taken, is_doubtful, take_along
 from lakevilla.global_log.inbox.proposal import (
     Proposal,
@@ -24,7 +24,6 @@ from lakevilla.global_log.inbox.proposal import (
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import lead_or_follow
-from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.transaction.commit.together.group import (
@@ -50,6 +49,7 @@ from lakevilla.transaction.commit.together.join import (
 from lakevilla.transaction.commit.together.replacing import (
     begin_replacing,
     carry_out,
+    move_past,
     not_stored,
     proposed_commit,
     relies,
@@ -303,19 +303,7 @@ def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
         if reads <= _LOOKS:
             yield from sleep(_POLL_SECONDS * (0.7 + 0.6 * context.ids.jitter()))
         else:
-            yield from _move(context, last)
-
-
-def _move(context: Context, last: int) -> Program[None]:
-    """Replace HEAD by one with the same content, unless its number is above ``last``."""
-
-    def change(head: Head) -> Program[Head | None]:
-        yield from ()
-        if head.replacement > last:
-            return None
-        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-
-    yield from replace_until_stored(context, change)
+            yield from move_past(context, last)
 
 
 # -------------------- group

@@ -8,13 +8,14 @@ from copy import copy
 import msgspec
 
 from lakevilla.errors import CommitOutcomeUnknown, ConflictError, LakeVillaError, StoreError
-from lakevilla.global_log.head import CommitSummary, Head, TableState
+from lakevilla.global_log.head import CommitSummary, Head, TableState, successor
 from lakevilla.global_log.history import check_lineage
 from lakevilla.global_log.inbox.proposal import MOST_COMMIT_BYTES, Claim, ProposedCommit
 from lakevilla.global_log.inbox.reliance import MOST_BYTES, Reliance, reliance_of, relied, size_of
 from lakevilla.global_log.repo import HeldHead, head_found, replace_head, store_leaves
 from lakevilla.global_log.summaries import fingerprint
 from lakevilla.lake.context import Context, Event
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.store.base import PutOutcome, Stored, Unknown
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Rename, Transplant, is_append
@@ -112,6 +113,21 @@ def carry_out(
         group.answer({one: unknown(one.txn) for one in attempt.candidates}, settled=True)
         return
     yield from _lost(context, group, attempt, newer, in_doubt=in_doubt)
+
+
+def move_past(context: Context, last: int) -> Program[Head]:
+    """Replace HEAD by one with the same content, unless its number is above ``last``; return it.
+
+    From then on no write that replaces HEAD ``last``, or an older one, can be stored any more.
+    """
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from ()
+        if head.replacement > last:
+            return None
+        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+
+    return (yield from replace_until_stored(context, change))
 
 
 def unknown(txn: TransactionState, why: str = "") -> Failed:
