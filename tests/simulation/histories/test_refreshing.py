@@ -16,7 +16,7 @@ TIMES = how_many(1, soak=50)
 
 
 @pytest.mark.timeout(600 * TIMES)
-@pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
+@pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 40)])
 def test_every_invariant_holds_where_an_overwrite_keeps_files(formats, count):
     events = Counter()
     for seed in range(how_many(1, whole=count * TIMES)):
