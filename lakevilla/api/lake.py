@@ -16,7 +16,7 @@ from lakevilla.api import refs, upkeep
 from lakevilla.api.applying import states
 from lakevilla.api.applying.diff import Diff
 from lakevilla.api.applying.merge_branch import Check, StateLike, audited, merge_branch, rebase
-from lakevilla.api.arguments import Hinted, PropertyValue, verbs_elsewhere
+from lakevilla.api.arguments import Hinted, PropertyValue, check_flag, verbs_elsewhere
 from lakevilla.api.catalog.names import ListedTable, TablePage
 from lakevilla.api.catalog.query import query
 from lakevilla.api.catalog.tables import (
@@ -53,6 +53,7 @@ from lakevilla.api.run import (
     begin_transaction,
     check_callable,
     check_options,
+    code_of,
     list_transactions,
     outcome_of,
     resume_transaction,
@@ -543,6 +544,7 @@ class Lake(Hinted, Generic[Frame]):
         fn: Callable[Concatenate[Transaction[Frame], P], T],
         *args: Any,
         attempts: int = ATTEMPTS,
+        chain: bool = True,
         **transaction_options: Any,
     ) -> T | None:
         """Call ``fn(txn, *args)`` in a transaction, again after a conflict; return its result.
@@ -559,6 +561,10 @@ class Lake(Hinted, Generic[Frame]):
             For ``fn``.
         attempts : int
             The maximum number of attempts, including the first.
+        chain : bool
+            Whether, after a conflict, the calls of ``fn`` by the threads of this process wait for
+            one another, and see what the others have changed before that is committed. What ``fn``
+            returns or raises gets out once it is.
         **transaction_options
             As for ``transaction``.
 
@@ -572,7 +578,8 @@ class Lake(Hinted, Generic[Frame]):
         check_options(transaction_options)
         check_callable(fn)
         begin = self._begin(transaction_options)
-        return run(self._client, begin, partial(_call, fn, args), attempts)
+        function = code_of(fn) if check_flag("chain", chain) else None
+        return run(self._client, begin, partial(_call, fn, args), attempts, function=function)
 
     def _begin(self, options: Mapping[str, Any]) -> Begin:
         """Return the function that begins a transaction with ``options``, or reruns a lost one."""

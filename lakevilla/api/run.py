@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
@@ -42,8 +43,11 @@ from lakevilla.results import Outcome, TransactionInfo
 from lakevilla.settings import MOST_SECONDS, shown
 from lakevilla.store.effects import Program, delete, sleep
 from lakevilla.sublogs.record import record_key
+from lakevilla.transaction.commit.commit import end_turn_without_changes
+from lakevilla.transaction.commit.together.chain import chain_of, may_run_in_turn, take_turn
 from lakevilla.transaction.commit.together.combine import defer_if_hot
 from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, KeyUse
 from lakevilla.transaction.verbs import save
@@ -62,6 +66,7 @@ __all__ = [
     "check_callable",
     "check_options",
     "check_timeout",
+    "code_of",
     "list_transactions",
     "outcome_of",
     "resume_transaction",
@@ -95,10 +100,13 @@ def run(
     attempts: int,
     *,
     may_defer: bool = True,
+    function: Hashable = None,
 ) -> T | None:
     """Call ``fn`` in a transaction, at most ``attempts`` times (``Lake.run``).
 
     ``may_defer``: defer the operations while other threads change the same rows (note 68).
+    ``function``, if there is one: what stands for ``fn``, which waits for its turn in a chain after
+    a conflict (note 69).
     """
     check_attempts(attempts)
     kept: TransactionState | None = None
@@ -112,10 +120,9 @@ def run(
             client = executor.client
             value: T | None = None
             is_last = attempt + 1 == attempts  # an error of a deferred operation takes one more
-            is_deferred = may_defer and not is_last and defer_if_hot(executor.state)
             try:
                 with executor:
-                    value = _called(fn, executor) if is_deferred else fn(executor)
+                    value = _call(client, executor, fn, function, may_defer and not is_last)
                 return value
             except CommitOutcomeUnknown as unknown:
                 if _settled(client, executor, unknown) == "committed":
@@ -128,13 +135,15 @@ def run(
                     raise
                 error = failed
                 if not is_lost:
+                    _note_conflict(executor, function)
                     losses += 1
-                    kept = _to_run_again(client, executor, is_deferred=is_deferred)
+                    kept = _to_run_again(client, executor)
             except BaseException as caught:
                 # The function may raise ``AlreadyCommitted`` for another transaction's key.
                 if isinstance(caught, AlreadyCommitted) and executor.was_committed:
                     return None
-                if is_deferred and isinstance(executor.state.ending.failure, InvalidOperation):
+                failure = executor.state.ending.failure
+                if executor.is_deferred and isinstance(failure, InvalidOperation):
                     # The verb itself shall raise the error, within ``fn``.
                     return run(client, begin, fn, attempts - attempt - 1, may_defer=False)
                 kept = executor.lost  # the function has turned a conflict into another error
@@ -149,6 +158,71 @@ def run(
         if kept is not None:
             _end_kept(client, kept)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def code_of(fn: Callable[..., object]) -> Hashable:
+    """Return what stands for a function: its code, which all functions of one place share."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    code: Hashable = getattr(inspect.unwrap(fn), "__code__", None)
+    return id(type(fn)) if code is None else code
+
+
+def _call(
+    client: LakeClient,
+    executor: Executor,
+    fn: Callable[[Executor], T],
+    function: Hashable,
+    may_defer: bool,
+) -> T:
+    """Call a function in its turn, or with its operations deferred, if the lake is hot."""
+    if _takes_turn(client, executor, function):
+        return _called_in_turn(client, fn, executor)
+    executor.is_deferred = may_defer and defer_if_hot(executor.state)
+    return _called(fn, executor) if executor.is_deferred else fn(executor)
+
+
+#: The threads whose function has the turn: a transaction that it runs inside has none.
+_IN_TURN = threading.local()
+
+
+def _takes_turn(client: LakeClient, executor: Executor, function: Hashable) -> bool:
+    """Wait for the turn in the chain if the function needs it; return whether it has the turn."""
+    if function is None or getattr(_IN_TURN, "has_turn", False):
+        return False
+    if not chain_of(executor.state.context).has_conflicts(executor.state.context, function):
+        return False
+    if not executor.may_take_turn:
+        return False
+    client.ensure_safe_store()
+    return client.run(take_turn(executor.state, function))
+
+
+def _called_in_turn(client: LakeClient, fn: Callable[[Executor], T], executor: Executor) -> T:
+    """Call a function that has the turn in a chain.
+
+    It reads rows that are not decided. If it raises an error of its own, this is let out only once
+    they are: else the transaction has a conflict, and runs again (rule H3).
+    """
+    _IN_TURN.has_turn = True
+    try:
+        return fn(executor)
+    except Exception:
+        if executor.state.state is Status.OPEN and not executor.state.ending.tried:
+            client.run(end_turn_without_changes(executor.state))
+        raise
+    finally:
+        _IN_TURN.has_turn = False
+
+
+def _note_conflict(executor: Executor, function: Hashable) -> None:
+    """Have the function wait for its turn from now on, if it may be performed in a chain."""
+    state = executor.state
+    chain, turn = chain_of(state.context), state.turn
+    if turn is not None and turn.is_unfit:
+        chain.note_unfit(function)
+    elif function is not None and may_run_in_turn(state):
+        chain.note_conflict(state.context, function)
 
 
 def _called(fn: Callable[[Executor], T], executor: Executor) -> T:
@@ -167,15 +241,10 @@ def _called(fn: Callable[[Executor], T], executor: Executor) -> T:
         raise
 
 
-def _to_run_again(
-    client: LakeClient, executor: Executor, *, is_deferred: bool
-) -> TransactionState | None:
-    """Return the transaction that a conflict has ended, if it may run again in its places.
-
-    ``is_deferred``: its operations were deferred by themselves; the next attempt decides that anew.
-    """
+def _to_run_again(client: LakeClient, executor: Executor) -> TransactionState | None:
+    """Return the transaction that a conflict has ended, if it may run again in its places."""
     lost = _unless_moved(client, executor.lost)
-    if lost is not None and is_deferred:
+    if lost is not None and executor.is_deferred:  # the next attempt decides that anew
         lost.options = replace(lost.options, defer=False)
     return lost
 

@@ -40,9 +40,9 @@ from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.sublogs.describe import describe
 from lakevilla.sublogs.operations import Alter, Operation
 from lakevilla.transaction.verbs.begin import take_turn
+from lakevilla.transaction.verbs.catalog.names import rename
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
 from lakevilla.transaction.verbs.read_write import append, create, drop, execute, overwrite, refresh
-from lakevilla.transaction.verbs.rename_table import rename
 
 __all__ = ["Transaction"]
 

@@ -134,9 +134,10 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Wait until another program of this process opens the gate."""
+    """Wait until another program of this process opens the gate, or until the seconds are over."""
 
     gate: Gate
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +229,9 @@ def sleep(seconds: float) -> Program[None]:
     yield Sleep(seconds)
 
 
-def wait_at(gate: Gate) -> Program[None]:
-    yield Await(gate)
+def wait_at(gate: Gate, seconds: float | None = None) -> Program[None]:
+    """Wait until the gate opens, for ``seconds`` at most."""
+    yield Await(gate, seconds)
 
 
 def parallel(parts: Iterable[Effect | Program[T]]) -> Program[list[T]]:

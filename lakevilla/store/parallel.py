@@ -139,7 +139,7 @@ class _Group:
             timeout = min(timeout, self._timers[0][0] - time.monotonic())
             if timeout <= 0:
                 _, _, task, step = heapq.heappop(self._timers)
-                if task.state == "sleep" and task.step == step:
+                if task.state in ("sleep", "gate") and task.step == step:
                     self._make_ready(task, None, None)
                 return
         with contextlib.suppress(queue.Empty):
@@ -175,6 +175,9 @@ class _Group:
             step = task.step
             task.state = "gate"
             effect.gate.when_open(lambda: self._answers.put((task, step)))
+            if effect.seconds is not None:
+                due = time.monotonic() + effect.seconds
+                heapq.heappush(self._timers, (due, id(task), task, step))
         elif (refused := self._refused(effect)) is not None:
             self._make_ready(task, None, refused)
         elif self._is_quick(effect):

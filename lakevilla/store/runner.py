@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import math
 import queue
 import time
 from collections.abc import Callable, Iterator
@@ -219,10 +220,11 @@ class Runner:
             # A queue, because Ctrl-C ends its wait and leaves no lock of it held.
             opened: Mailbox[None] = Mailbox()
             effect.gate.when_open(lambda: opened.put(None))
-            while not effect.gate.is_open:
+            end = time.monotonic() + (math.inf if effect.seconds is None else effect.seconds)
+            while not effect.gate.is_open and (left := end - time.monotonic()) > 0:
                 # Ctrl-C just before the wait begins is noticed when the wait ends.
                 with contextlib.suppress(queue.Empty):
-                    opened.get(timeout=_LOOKS_UP_SECONDS)
+                    opened.get(timeout=min(left, _LOOKS_UP_SECONDS))
             return None
         self._refuse_beyond(effect)
         meter = running()

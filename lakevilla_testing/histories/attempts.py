@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from lakevilla.global_log.refs import RefEntry
 from lakevilla.lake.context import Context, Event
 from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sql.expressions.tree import Expr
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, sleep
 from lakevilla.sublogs.operations import (
     Alter,
     Delete,
@@ -178,9 +179,21 @@ class Hand:
         self.attempt.record.read(f"{table}{key}", values)
 
     def look(self, table: str, where: str) -> Program[list[dict[str, Any]]]:
-        reader = yield from scan(self.core, table, None, _predicate(where))
+        with self._used():
+            reader = yield from scan(self.core, table, None, _predicate(where))
         rows: list[dict[str, Any]] = reader.read_all().to_pylist()
+        yield from self._rest()
         return rows
+
+    def _used(self) -> AbstractContextManager[None]:
+        """Return the block of one verb."""
+        return nullcontext() if self.core.turn is None else self.core.turn.used()
+
+    def _rest(self) -> Program[None]:
+        """Do nothing for some time, while other threads wait for the turn of this one."""
+        chance = self.core.context.ids.jitter
+        if self.core.turn is not None and chance() < 0.1:
+            yield from sleep(20 * chance())
 
     def push(self, table: str, key: int, *, by: str = "id") -> Program[None]:
         value = self.world.value()
@@ -204,7 +217,10 @@ class Hand:
 
     def _execute(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
         self.attempt.tables.add(operation.table)
-        return (yield from execute(self.core, operation, type(operation).__name__.lower()))
+        with self._used():
+            done = yield from execute(self.core, operation, type(operation).__name__.lower())
+        yield from self._rest()
+        return done
 
     def add(self, table: str, *, mark: str | None = None) -> Program[None]:
         number = 100 + self.world.value()
@@ -212,7 +228,8 @@ class Hand:
         if mark is not None:
             rows = rows.append_column(mark, rows["id"])
         self.attempt.tables.add(table)
-        yield from append(self.core, table, rows.to_reader())
+        with self._used():
+            yield from append(self.core, table, rows.to_reader())
         self.attempt.added.append((table, number))
         yield from self.save_if_due()
 

@@ -102,6 +102,17 @@ def hot(hand: Hand, client: Client) -> Program[None]:
         yield from hand.push(TABLES[0], 0)
 
 
+def raises(hand: Hand, client: Client) -> Program[None]:
+    """Read lists and change rows, and drop the changes if it is performed in a chain.
+
+    So does a function that raises an error: its caller learns what it has read.
+    """
+    for table in _tables(hand, client, 2):
+        yield from hand.read(table, client.random.randrange(2))
+    if hand.core.turn is not None:
+        yield from hand.update(TABLES[0], "items", "items || ',0'", "id = 0")
+
+
 def add(hand: Hand, client: Client) -> Program[None]:
     """Append rows blindly."""
     for table in _tables(hand, client, 1 if _single(hand) else client.random.randint(1, 3)):
@@ -266,6 +277,7 @@ BODIES: dict[str, Body] = {
     "lists": lists,
     "contended": contended,
     "hot": hot,
+    "raises": raises,
     "add": add,
     "revise": revise,
     "take": take,

@@ -154,6 +154,8 @@ class Plan:
         Pages and tails are a few entries long, and blocks of pages have two.
     combined : bool
         Transactions defer their operations, so that those of one client may share a version.
+    chained : bool
+        Most transactions wait for their turn in a chain.
     marks : bool
         Tables of Delta, and of version 3 of Iceberg, allow deletion vectors.
     whole : bool
@@ -199,6 +201,7 @@ class Plan:
     version: int = 2
     marks: bool = False
     combined: bool = False
+    chained: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """Return the format of a table of the lake."""
@@ -349,6 +352,24 @@ def draw_hot(seed: int, formats: LakeFormat) -> Plan:
         commits_again=source.random() < 0.5,
         foreign=plan.foreign if source.random() < 0.5 else (),
         levels=(SERIALIZABLE,) if source.random() < 0.8 else plan.levels,
+    )
+
+
+def draw_chained(seed: int, formats: LakeFormat) -> Plan:
+    """Return the plan of a seed in which the threads of few clients read the rows they change."""
+    source = random.Random(f"{seed}/chained")
+    plan = draw_hot(seed, formats)
+    return replace(
+        plan,
+        combined=False,
+        chained=True,
+        kinds=(
+            "lists",
+            "lists",
+            "raises",
+            *source.sample(("transfer", "skew", "snapshot", "take"), 2),
+        ),
+        levels=(SERIALIZABLE,),
     )
 
 

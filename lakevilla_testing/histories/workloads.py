@@ -31,7 +31,8 @@ from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.sql.expressions.render import render_sql
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Update
-from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.commit import commit, end_turn_without_changes
+from lakevilla.transaction.commit.together.chain import may_take_turn, take_turn
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
@@ -178,6 +179,8 @@ def _once(
     def body() -> Program[TransactionState]:
         if key is not None:
             yield from bind_to_head(core)
+        if world.plan.chained and may_take_turn(core) and client.random.random() < 0.8:
+            yield from take_turn(core, kind)
         yield from BODIES[kind](Hand(world, attempt), client)
         if kind == "shared" and core.work.done:
             yield from save.save(core)
@@ -190,6 +193,8 @@ def _once(
                 yield from lists(Hand(world, attempt), client)
         if kind == "carried" and core.work.done and core.claims.queue is None:
             attempt.core = yield from _carried(core, client)
+        if kind == "raises" and core.turn is not None:
+            yield from end_turn_without_changes(core)
         return attempt.core
 
     return attempt, (yield from _conclude(world, context, client, attempt, body()))

@@ -52,6 +52,7 @@ class PlantedBug:
             "whole": False,
             "marks": False,
             "combined": False,
+            "chained": False,
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

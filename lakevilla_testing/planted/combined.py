@@ -40,7 +40,7 @@ def unsettled_performed_again() -> Iterator[None]:
         yield from ()
         group.answer({}, settled=True)
 
-    with attribute(combine, "_settle", settle), _members_unseen():
+    with attribute(combine, "settle", settle), _members_unseen():
         yield
 
 
@@ -63,7 +63,7 @@ def left_but_performed() -> Iterator[None]:
         kept = replace(combined, has_lost_one=lambda: False)
         return (yield from original(kept, head))
 
-    with attribute(combine, "_begin", begin), attribute(join, "_has_changed", has_changed):
+    with attribute(combine, "begin_attempt", begin), attribute(join, "_has_changed", has_changed):
         yield
 
 

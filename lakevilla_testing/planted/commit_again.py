@@ -160,7 +160,7 @@ def ended_in_the_middle_of_a_verb() -> Iterator[None]:
         if executor is None or idle._is_beyond(executor.state):
             return False
         state = executor.state
-        if executor.client.context.clock.elapsed() - self._used_at < self._seconds:
+        if executor.client.context.clock.elapsed() - self._used_at < self.seconds:
             return True
         state.fail(TransactionAborted("undone", txn_id=state.id))
         yield from forget(state)

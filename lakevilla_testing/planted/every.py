@@ -3,6 +3,7 @@
 from lakevilla_testing.planted import (
     applied,
     branches,
+    chained,
     clones,
     combined,
     commit_again,
@@ -26,6 +27,7 @@ __all__ = [
     "PLANTED",
     "branches",
     "clones",
+    "chained",
     "combined",
     "applied",
     "commit_again",

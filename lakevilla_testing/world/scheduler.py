@@ -28,7 +28,6 @@ from lakevilla.store.effects import (
     CopyObject,
     DeleteObject,
     Effect,
-    Gate,
     List,
     Parallel,
     Program,
@@ -123,7 +122,7 @@ class Simulation:
         self._number = 0
         self._starting = 0
         self._graveyard: list[Strand] = []
-        self._parked: list[Strand] = []
+        self._parked: dict[Strand, Await] = {}
 
     # ---------------------------------------------------------------- public
 
@@ -217,7 +216,7 @@ class Simulation:
 
         A crashed process runs no more code, so this is called after the checks.
         """
-        left = [strand for strand, _ in self._ready] + self._parked
+        left = [strand for strand, _ in self._ready] + list(self._parked)
         left += [what for _, _, what in self._timers if isinstance(what, Strand)]
         for leaf in [*self._graveyard, *left]:
             strand: Strand | None = leaf
@@ -390,7 +389,9 @@ class Simulation:
         self._graveyard += [other for other, _ in self._ready if other.client is client]
         self._ready = [pair for pair in self._ready if pair[0].client is not client]
         self._graveyard += [other for other in self._parked if other.client is client]
-        self._parked = [other for other in self._parked if other.client is not client]
+        self._parked = {
+            other: wait for other, wait in self._parked.items() if other.client is not client
+        }
         if client.restart is not None:
             restart, name, faulty = client.restart, client.name + "'", client.faulty
 
@@ -424,7 +425,7 @@ class Simulation:
                     self._at(self.now + max(0.001, effect.seconds), strand)
                     return
                 if isinstance(effect, Await):
-                    self._park(strand, effect.gate)
+                    self._park(strand, effect)
                     return
                 if isinstance(effect, Parallel):
                     self._fork(strand, effect)
@@ -449,16 +450,18 @@ class Simulation:
             return expand_checked(effect, client.ids, self.settings, is_relied_on)
         return expand(effect, client.ids, self.settings)
 
-    def _park(self, strand: Strand, gate: Gate) -> None:
-        """Let a strand wait for another strand of its process."""
-        self._parked.append(strand)
+    def _park(self, strand: Strand, wait: Await) -> None:
+        """Let a strand wait for another strand of its process, or until its time is over."""
+        self._parked[strand] = wait
 
         def wake() -> None:
-            if strand in self._parked:
-                self._parked.remove(strand)
+            if self._parked.get(strand) is wait:
+                del self._parked[strand]
                 self._at(self.now, strand)
 
-        gate.when_open(wake)
+        wait.gate.when_open(wake)
+        if wait.seconds is not None:
+            self._at(self.now + max(0.001, wait.seconds), wake)
 
     def _check_gates(self) -> None:
         waiting = sorted({strand.client.name for strand in self._parked})

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -82,6 +82,7 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Guard, InlineSource, QuerySource, StagedSource
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.record import Access
+from lakevilla.transaction.commit.together.chain import may_take_turn
 from lakevilla.transaction.queue.places import perform_late
 from lakevilla.transaction.state.files import forget_created
 from lakevilla.transaction.state.parts import Done
@@ -116,6 +117,10 @@ T = TypeVar("T")
 
 #: Verbs that, if deferred, take no place in a queue before the commit.
 _DEFERRABLE = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
+#: Verbs that a transaction of a chain may have (note 69); the first is that of small steps.
+_CHAINED = frozenset(
+    {"", "open", "read", "explain", "append", "insert", "update", "delete", "merge", "upsert"}
+)
 #: Verbs that change a table and are allowed while the lake itself is protected.
 _UPKEEP = frozenset({"optimize", "guard", "unguard"})
 
@@ -158,6 +163,8 @@ class Executor(Generic[Frame]):
         self.merges: list[Described] = []
         #: True if ``lake.run`` runs the transaction again in its places after a conflict.
         self.keeps_place = False
+        #: True if ``lake.run`` has deferred the operations by itself.
+        self.is_deferred = False
         #: True if a verb has found that this transaction, or its idempotency key, had committed.
         self.was_committed = False
         #: True within a statement of several verbs: no part of that may be saved.
@@ -270,7 +277,7 @@ class Executor(Generic[Frame]):
             self.client.tell_end(self.state)
             return  # the transaction runs again in its places
         try:
-            self.abort()
+            self._abort()
         except LakeVillaError as error:
             self.client.log(f"could not clean up after transaction {self.id}: {error}", self.id)
 
@@ -296,6 +303,11 @@ class Executor(Generic[Frame]):
 
     def abort(self) -> None:
         """Undo everything; do nothing if the transaction has ended."""
+        if self.state.state not in TERMINAL:
+            self._leave_chain("abort")
+        self._abort()
+
+    def _abort(self) -> None:
         with self.verb_scope():
             try:
                 self.run(give_up(self.state))
@@ -304,6 +316,7 @@ class Executor(Generic[Frame]):
 
     def save(self) -> None:
         """Store the transaction's present state, so that any client can ``lake.resume`` it."""
+        self._leave_chain("save")
         with self.verb_scope():
             self.state.check_alive("save")
             self.client.ensure_safe_store()
@@ -339,7 +352,10 @@ class Executor(Generic[Frame]):
                 "one: begin another here, or save() it there and resume it by its id",
                 txn_id=self.id,
             )
-        with self.turns.verb():
+        if verb not in _CHAINED:
+            self._leave_chain(verb)
+        turn = self.state.turn
+        with self.turns.verb(), nullcontext() if turn is None else turn.used():
             self._use.begin()
             try:
                 shown = "" if verb == "open" else verb
@@ -356,6 +372,27 @@ class Executor(Generic[Frame]):
                 self._use.end()
                 turns.watch_reads(self)
                 self.idle.note_use()
+
+    @property
+    def may_take_turn(self) -> bool:
+        """True if the transaction may wait for its turn among others, before it is used."""
+        is_idle = self.idle.seconds == math.inf
+        return is_idle and self._durability == "lazy" and may_take_turn(self.state)
+
+    def _leave_chain(self, verb: str) -> None:
+        """Have the transaction run again by itself, if it is performed in a chain."""
+        turn, state = self.state.turn, self.state
+        if turn is None or state.state is not Status.OPEN or turn.waiting is not None:
+            return
+        turn.is_unfit = True
+        turn.give_back()
+        raise state.fail(
+            ConflictError(
+                f"{verb}: transaction {self.id} is performed among others that change the same "
+                "rows, where this can't be done: run it again (`lake.run` does so by itself)",
+                txn_id=self.id,
+            )
+        )
 
     def naming_errors(self, verb: str, table: str | None) -> AbstractContextManager[None]:
         """Name, in errors raised inside, the transaction and the verb and table that failed."""
@@ -379,6 +416,9 @@ class Executor(Generic[Frame]):
     def run_verb(self, program: Program[Done]) -> OperationResult:
         """Run the program of a verb that writes, and save the transaction if a save is due."""
         done = self.run(program)
+        if self.state.work.tables[done.table].snapshot.layout.change_data_feed:
+            # A reader of the feed takes the change files of a log entry for those of one commit.
+            self._leave_chain("change data feed")
         self.save_if_due()
         return result_of(self.state, done, self._perform_for_counts)
 

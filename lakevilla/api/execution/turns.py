@@ -277,7 +277,7 @@ class IdleEnd:
 
     def __init__(self, executor: Lasting, seconds: float) -> None:
         self._executor = weakref.ref(executor)
-        self._seconds = seconds
+        self.seconds = seconds
         self._is_watched = False
         self._used_at = self._looked = 0.0
         self.key = id(executor.state)
@@ -286,7 +286,7 @@ class IdleEnd:
     def note_use(self) -> None:
         """Restart the idle time: a verb has just ended, or the caller has taken rows of a scan."""
         executor = self._executor()
-        if self._seconds == math.inf or executor is None:
+        if self.seconds == math.inf or executor is None:
             return
         self._used_at = executor.client.context.clock.elapsed()
         if not self._is_watched and executor.state.state is Status.OPEN:
@@ -299,7 +299,7 @@ class IdleEnd:
         if executor is None or _is_beyond(executor.state):
             return None
         # Due one interval before the idle time is over; then at each interval while a verb runs.
-        return max(self._used_at + self._seconds - LOOK_AT_IDLE_SECONDS, self._looked)
+        return max(self._used_at + self.seconds - LOOK_AT_IDLE_SECONDS, self._looked)
 
     def renew(self) -> Program[bool]:
         """Undo the transaction if it is still idle. Return False once nothing is left to watch."""
@@ -310,11 +310,11 @@ class IdleEnd:
         with executor.turns.between_verbs() as is_allowed:
             # A verb may have restarted the idle time meanwhile, or ended the transaction.
             self._looked = client.context.clock.elapsed()
-            if not is_allowed or _is_beyond(state) or self._looked - self._used_at < self._seconds:
+            if not is_allowed or _is_beyond(state) or self._looked - self._used_at < self.seconds:
                 return not _is_beyond(state)
             state.fail(
                 TransactionAborted(
-                    f"transaction {state.id} did nothing for {self._seconds:g} seconds "
+                    f"transaction {state.id} did nothing for {self.seconds:g} seconds "
                     "(idle_timeout_seconds), and was undone: run it again from its beginning",
                     txn_id=state.id,
                 )

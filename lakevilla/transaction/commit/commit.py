@@ -21,6 +21,7 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
 from lakevilla.transaction.commit.decide import Redone, await_proposals, decide, decided_by
 from lakevilla.transaction.commit.publish import publish_decided, release_claims
+from lakevilla.transaction.commit.together.chain import commit_in_chain
 from lakevilla.transaction.commit.together.combine import commit_combined, may_combine, note_counts
 from lakevilla.transaction.commit.together.group import own_commit
 from lakevilla.transaction.commit.upload import Sealed, check_files, seal_commit, upload
@@ -72,7 +73,7 @@ def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResu
         if txn.ending.result is not None and not txn.ending.answered:
             return (yield from _finish(txn, publish))
         check_may_commit(txn)
-        if not txn.work.commits:
+        if txn.turn is None and not txn.work.commits:
             return (yield from _end_reading(txn))
         if not txn.through_head:
             with entry_errors(txn):
@@ -80,6 +81,8 @@ def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResu
             return txn.note_committed({txn.work.done[0].table: version}, None)
         with head_errors(txn):
             decided = yield from _steps_1_to_5(txn)
+        if decided is None:
+            return (yield from _end_reading(txn))
         if decided.summary.members:
             yield from note_counts(txn, decided.summary)
         # From here on the transaction is committed: no error below may undo it.
@@ -88,11 +91,13 @@ def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResu
         return (yield from _finish(txn, publish))
 
 
-def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
-    """Run steps 1 to 5, up to the commit point."""
+def _steps_1_to_5(txn: TransactionState) -> Program[Decided | None]:
+    """Run steps 1 to 5, up to the commit point; None if a member of a chain has only read."""
     landed = yield from found_in_head(txn)
     if landed is not None:
         return landed
+    if txn.turn is not None:
+        return (yield from commit_in_chain(txn, _performed_and_decided))
     while True:
         decided = yield from (
             commit_combined(txn, _performed_and_decided)
@@ -101,6 +106,17 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
         )
         if decided is not None:
             return decided
+
+
+def end_turn_without_changes(txn: TransactionState) -> Program[None]:
+    """Drop what a member of a chain has changed, and wait until what it has read is decided.
+
+    Raises
+    ------
+    ConflictError
+        The states that it has read never became true: the transaction must run again.
+    """
+    yield from commit_in_chain(txn, _performed_and_decided, undo=True)
 
 
 def _performed_and_decided(txn: TransactionState) -> Program[Decided | None]:

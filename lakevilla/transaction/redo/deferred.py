@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.inserted import inserted_rows
 from lakevilla.lake.operations.perform import Performed, merge_spec
 from lakevilla.lake.operations.sources import read_source
@@ -84,7 +83,7 @@ def perform_deferred(
     late = {done.table for done in txn.work.done if done.deferred}
     if not late or (concerning is not None and late.isdisjoint(concerning)):
         return
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     with fetching(txn, [done for done in txn.work.done if done.deferred]) as files:
 
         def step(_: int, done: Done) -> Program[None]:

@@ -18,7 +18,7 @@ from lakevilla.errors import (
 from lakevilla.formats.files import file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.repo import HeldHead
-from lakevilla.lake.context import Event, Tail, file_namer
+from lakevilla.lake.context import Event, Tail
 from lakevilla.lake.operations.comparing.dropped_columns import files_fit
 from lakevilla.lake.view import View
 from lakevilla.phases import during
@@ -80,7 +80,6 @@ def _interrupted(txn: TransactionState) -> LakeVillaError:
 
 
 def _moved(txn: TransactionState, held: HeldHead | None, examination: Examination) -> Program[None]:
-    context = txn.context
     _let_others_detach(txn, examination)
     # The layouts for which the operations have made their files: the redo of an earlier operation
     # may change the layout.
@@ -107,7 +106,7 @@ def _moved(txn: TransactionState, held: HeldHead | None, examination: Examinatio
     for done in txn.work.done:
         if done.deferred and not reshaped.isdisjoint((done.table, *tables_read(done.operation))):
             done.fitted = True
-    name = file_namer(context, txn.id, txn.through_head)
+    name = txn.file_namer
     performed = False
 
     def step(index: int, done: Done) -> Program[None]:

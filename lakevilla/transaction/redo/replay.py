@@ -11,7 +11,6 @@ from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.deletion_vectors import paths_of
 from lakevilla.formats.files import DataFile, RemovedFile, holds_vectors
-from lakevilla.lake.context import file_namer
 from lakevilla.lake.operations.changes import in_one_entry, is_mixed
 from lakevilla.lake.operations.comparing.dropped_columns import named, refuse_hidden
 from lakevilla.lake.operations.perform import (
@@ -240,7 +239,7 @@ def entry_change(txn: TransactionState, table: str, of_table: Iterable[Done]) ->
     if not is_mixed(changes):
         return compose(changes)
     yield from store_files(txn, table)
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     before = txn.work.tables[table].view.snapshot
     change, bodies = yield from in_one_entry(txn.context, before, changes, name)
     for key, body in bodies.items():

@@ -110,7 +110,9 @@ def without_file(txn: TransactionState, key: str) -> TransactionAborted:
 def fail_if_collected(txn: TransactionState, error: Exception) -> Program[None]:
     """Abort the transaction if the error comes from a file of its own that gc has deleted."""
     key = error.key if isinstance(error, CorruptObject) else None
-    if key is not None and txn_in(key) == txn.id and (yield from lost_for_good([key])):
+    if key is None or txn_in(key) != txn.names_files_by:
+        return
+    if (yield from lost_for_good([key])):
         raise txn.fail(without_file(txn, key)) from error
 
 

@@ -107,6 +107,7 @@ def is_due_between_verbs(txn: TransactionState) -> bool:
 def _is_lazy(txn: TransactionState) -> bool:
     return (
         Feature.R in txn.options.features
+        and txn.turn is None  # its operations stand on those of others, which are not decided
         and txn.state is Status.OPEN
         and not txn.context.only_creates
     )

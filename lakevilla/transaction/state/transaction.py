@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
+from lakevilla.engines.base import FileNamer
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError, TransactionAborted
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.head import Head
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, file_namer
 from lakevilla.lake.operations.comparing.computed import Beneath
 from lakevilla.lake.view import View
 from lakevilla.phases import Phases
 from lakevilla.results import CommitResult
-from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Detach, is_append
+from lakevilla.sql.expressions.tree import Expr
+from lakevilla.store.effects import Gate, Program
+from lakevilla.sublogs.operations import Detach, ReadRecord, is_append
 from lakevilla.sublogs.record import Ticket
 from lakevilla.transaction.state.parts import (
     Binding,
@@ -55,6 +58,8 @@ class TransactionState:
         The time that the transaction spends in each phase; None if no listener needs it.
     combined : Combined or None
         The transactions whose operations this one performs, if it is a combined one.
+    turn : Turn or None
+        Its turn in a chain, if it is performed in one.
     """
 
     context: Context
@@ -68,6 +73,7 @@ class TransactionState:
     lookup: Callable[[str], Program[TableSnapshot]] = _no_lookup
     phases: Phases | None = None
     combined: Combined | None = None
+    turn: Turn | None = None
 
     @property
     def state(self) -> Status:
@@ -76,6 +82,16 @@ class TransactionState:
     @property
     def head(self) -> Head | None:
         return None if self.bound.held is None else self.bound.held.head
+
+    @property
+    def file_namer(self) -> FileNamer:
+        """The names of its new files, by which gc finds whose they are."""
+        return file_namer(self.context, self.names_files_by, self.through_head)
+
+    @property
+    def names_files_by(self) -> str:
+        """The id in the names of its files: its own, or that of its chain."""
+        return self.id if self.turn is None else self.turn.names_files_by
 
     # -- binding ---------------------------------------------------------------
 
@@ -280,6 +296,51 @@ class TransactionState:
                     txn_id=self.id,
                 )
             )
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A transaction's turn in a chain (note 69): meanwhile it shares the chain's work and binding.
+
+    Attributes
+    ----------
+    member : TransactionState
+    function : hashable
+        What stands for the function that runs in the transaction.
+    began : int
+        The sequence of HEAD when the transaction began.
+    now : callable
+        The time, by the client's own clock.
+    gate : Gate
+        Opens when the transaction gets the turn, at the time ``since``.
+    first, reads
+        The number of operations, and the reads, that the chain had then.
+    names_files_by : str
+        The id of the transaction that performs all members; their files are named by it.
+    is_used, is_unfit : bool
+        Whether a verb of the transaction runs; whether one was called that no chain can have.
+    waiting : object
+        Its membership in the chain, once its turn has ended.
+    give_back : callable
+        Take the transaction out of the chain, with all that it has done.
+    used : callable
+        Return the block in which a verb runs.
+    """
+
+    member: TransactionState
+    function: Hashable
+    began: int
+    now: Callable[[], float]
+    gate: Gate = field(default_factory=Gate)
+    since: float = 0.0
+    first: int = 0
+    reads: dict[tuple[str, Expr | None], ReadRecord] = field(default_factory=dict)
+    names_files_by: str = ""
+    is_used: bool = False
+    is_unfit: bool = False
+    waiting: object = None
+    give_back: Callable[[], None] = lambda: None
+    used: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 # -------------------- errors

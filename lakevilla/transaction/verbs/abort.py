@@ -46,6 +46,8 @@ def abort(txn: TransactionState) -> Program[None]:
     """Abort the transaction; delete the files that it has stored, if no client can commit them."""
     if txn.state in TERMINAL:
         return
+    if txn.turn is not None:
+        txn.turn.give_back()
     undecided = isinstance(txn.ending.failure, CommitOutcomeUnknown) or txn.ending.is_in_doubt
     if (
         txn.claims.key is not None

@@ -15,7 +15,6 @@ from lakevilla.engines.partitions import partition_directory
 from lakevilla.errors import VersionNotFound
 from lakevilla.formats.delta.deletion_vectors import paths_of
 from lakevilla.formats.files import DataFile, data_files, file_key, files_from_structs
-from lakevilla.lake.context import file_namer
 from lakevilla.lake.frozen.frozen import key_below
 from lakevilla.lake.frozen.kept import outside
 from lakevilla.phases import during
@@ -63,7 +62,7 @@ def _is_elsewhere(txn: TransactionState, location: str, file: DataFile) -> bool:
 
 def _copied(txn: TransactionState, location: str, files: Sequence[DataFile]) -> Program[list[Bin]]:
     """Copy files without deleted rows; return the copies, with all metadata of the files."""
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     paths = [name(partition_directory(list(file.partition_values.items()))) for file in files]
     keys = [f"{location}/{path}" for path in paths]
     txn.work.stored.extend(keys)
@@ -92,7 +91,7 @@ def _written(txn: TransactionState, location: str, files: Sequence[DataFile]) ->
     if not files:
         return []
     layout = txn.work.tables[location].snapshot.layout
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     tables = [TableInput(layout, files_from_structs([file])) for file in files]
     with during("data", location):
         written = yield from txn.context.engine.compact(tables, (), name)

@@ -22,7 +22,6 @@ from lakevilla.engines.base import TableInput, target_file_size
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import DataFile, data_files, deleted_share, file_refs
 from lakevilla.formats.layout import Layout
-from lakevilla.lake.context import file_namer
 from lakevilla.phases import during
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.sql.expressions.bind import bind
@@ -238,7 +237,7 @@ def _moved(
 ) -> Program[list[tuple[DataFile, ...]]]:
     """Rewrite the files of each part; return the new files of each part, in order."""
     location = layout.location
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     inputs = [TableInput(layout, part) for part in parts]
     with during("data", location):
         made = yield from txn.context.engine.compact(inputs, z_order_by, name)

@@ -24,7 +24,6 @@ from lakevilla.global_log.head import CommitSummary
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake import own_versions
-from lakevilla.lake.context import file_namer
 from lakevilla.lake.frozen import frozen as refs
 from lakevilla.lake.frozen.frozen import Frozen
 from lakevilla.lake.frozen.states import with_clones
@@ -391,7 +390,7 @@ def refresh(
         live = reusable(present)
         if snapshot.format == "iceberg":
             live = yield from with_tags(txn.context, txn.head, location, live)
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     # Columns of another schema may have the names of the key, and identify other rows.
     known = None if replaces_schema or not layout.lineage else present
     if known is not None:
@@ -452,7 +451,7 @@ def _written_layout(
 def _write(
     txn: TransactionState, layout: Layout, data: pa.RecordBatchReader
 ) -> Program[tuple[DataFile, ...]]:
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     with during("data", layout.location):
         written = yield from txn.context.engine.write(layout, data, name)
     return hold_written(txn, layout.location, written)
@@ -534,7 +533,7 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
         return _note(txn, operation, NOT_PERFORMED, deferred=True)
     if not blind:
         yield from perform_late(txn, {location, *reading})
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     try:
         performed = yield from perform_on_own(txn, operation, name)
     except READING_FAILED as error:
@@ -550,7 +549,7 @@ def _make(txn: TransactionState, operation: Detach) -> Program[None]:
     """Perform a ``Detach``: the table that a clone shows becomes a table of the lake."""
     if not txn.through_head:
         yield from join_head(txn)
-    name = file_namer(txn.context, txn.id, txn.through_head)
+    name = txn.file_namer
     blank = txn.work.tables[operation.table].view.base
     with during("metadata", operation.table):
         performed = yield from perform(txn.context, operation, blank, name, txn.lookup)

@@ -17,7 +17,7 @@ from lakevilla.maintenance.gc.gc import gc
 from lakevilla.store.codec import decode
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs import read_write
-from lakevilla.transaction.verbs.rename_table import rename
+from lakevilla.transaction.verbs.catalog.names import rename
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import SCHEMA, context_of
 from lakevilla_testing.histories.exhaustive import one_search

@@ -76,15 +76,24 @@ class Alone:
     """The answer that a member must perform and commit by itself."""
 
 
-Answer = Decided | Alone | Failed
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The answer to a member of a chain that has only read: what it has read is true."""
+
+
+Answer = Decided | Alone | Failed | Unchanged
 
 
 @dataclass(slots=True, eq=False)
 class Waiting(Member[Answer]):
-    """A transaction that may be a member; ``since``: HEAD's commits up to here are not its own."""
+    """A transaction that may be a member; ``since``: HEAD's commits up to here are not its own.
+
+    ``changes``: it has operations. A member of a chain may have only read.
+    """
 
     txn: TransactionState
     since: int
+    changes: bool = True
 
 
 class Combining(Group[Waiting]):
@@ -220,7 +229,7 @@ def commit_combined(
             return answer
         case Failed(error):
             raise error
-        case Alone():
+        case _:
             return (yield from steps(txn))
 
 
@@ -243,7 +252,7 @@ def _lead(
     attempts = 0
     while own.answer is None:
         if group.unsettled is not None:
-            yield from _settle(context, group, group.unsettled)
+            yield from settle(context, group, group.unsettled)
             continue
         present = group.present(MOST_MEMBERS)
         if len(present) == 1:
@@ -256,8 +265,8 @@ def _lead(
             group.answer(dict.fromkeys(present, Alone()))
             continue
         attempt = yield from _performed(context, group, present)
-        if attempt is not None:
-            yield from _commit(group, attempt, steps)
+        if attempt is not None and (yield from commit_attempt(group, attempt, steps)):
+            group.note_hot(context)
     return own.answer
 
 
@@ -265,11 +274,13 @@ def _lead(
 class Attempt:
     """A combined transaction that is performed, and may have been sent.
 
-    ``members`` are in the order of their operations.
+    ``members`` are in the order of their operations. ``refused`` returns their answers after an
+    error that proves that it is not committed; a member without one is performed once more.
     """
 
     txn: TransactionState
     members: Sequence[Waiting]
+    refused: Callable[[Exception], Mapping[Waiting, Answer]]
 
 
 def _performed(
@@ -301,16 +312,21 @@ def _performed(
     if not members:
         yield from abort(combined)
         return None
-    attempt = Attempt(combined, members)
+    attempt = Attempt(combined, members, partial(_alone_if_refused, members))
     combined.combined = Combined(
         tuple(MemberOfCombined(one.txn.id, len(one.txn.work.done), one.since) for one in members),
-        begin=partial(_begin, group, attempt),
+        begin=partial(begin_attempt, group, attempt),
         has_lost_one=lambda: any(one.has_left for one in members),
     )
     return attempt
 
 
-def _begin(group: Combining, attempt: Attempt, number: int) -> bool:
+def _alone_if_refused(members: Sequence[Waiting], error: Exception) -> Mapping[Waiting, Answer]:
+    """Have each member find out by itself what is wrong, unless only one of them can't commit."""
+    return {} if isinstance(error, MembersChanged) else dict.fromkeys(members, Alone())
+
+
+def begin_attempt(group: Group[Waiting], attempt: Attempt, number: int) -> bool:
     """Note for each member that a replacement of HEAD ``number`` may commit it (rule K6)."""
 
     def note_tried(waiting: Waiting) -> None:
@@ -319,7 +335,7 @@ def _begin(group: Combining, attempt: Attempt, number: int) -> bool:
         # By these it recognizes the commit as its own if it is interrupted and tried again.
         waiting.txn.ending.digests |= attempt.txn.ending.digests
 
-    return group.begin(attempt, attempt.members, note_tried)
+    return group.begin(attempt, [one for one in attempt.members if one.changes], note_tried)
 
 
 def _perform(
@@ -368,37 +384,42 @@ def _size(files: pa.Table) -> int:
     return sum(files.column("size").to_pylist())
 
 
-def _commit(
-    group: Combining,
-    attempt: Attempt,
-    steps: Steps,
-) -> Program[None]:
-    """Commit a combined transaction, and answer its members by the outcome."""
+def commit_attempt(group: Group[Waiting], attempt: Attempt, steps: Steps) -> Program[bool]:
+    """Commit a combined transaction, and answer its members by the outcome; True if it is decided.
+
+    If its leader has to settle it first, they have no answer yet.
+    """
     combined = attempt.txn
     try:
         decided = yield from steps(combined)
         assert decided is not None, "a combined transaction is redone by itself"
     except CommitOutcomeUnknown as error:
-        answers = {one: unknown(one.txn, error.message) for one in attempt.members}
-        group.answer(answers, settled=True)
+        group.answer(_in_doubt(attempt, error), settled=True)
     except Exception as error:
-        if combined.ending.is_in_doubt_in_head:
-            return  # the attempt is settled first
-        # Nothing of it was committed, or will be: each member finds out by itself what is wrong.
-        is_alone = not isinstance(error, MembersChanged)
-        answer = dict.fromkeys(attempt.members, Alone()) if is_alone else {}
-        yield from _drop(group, attempt, answer)
+        if not combined.ending.is_in_doubt_in_head:  # else the attempt is settled first
+            # Nothing of it was committed, or will be.
+            yield from _drop(group, attempt, error)
     else:
-        group.note_hot(combined.context)
         group.answer(_decided(attempt, decided), settled=True)
+        return True
+    return False
 
 
-def _drop(group: Combining, attempt: Attempt, answers: Mapping[Waiting, Answer]) -> Program[None]:
+def _in_doubt(attempt: Attempt, error: LakeVillaError) -> dict[Waiting, Answer]:
+    """Return the answers if it is not known whether the combined transaction is committed."""
+    refused = attempt.refused(error)
+    return {
+        one: unknown(one.txn, error.message) if one.changes else refused[one]
+        for one in attempt.members
+    }
+
+
+def _drop(group: Group[Waiting], attempt: Attempt, error: Exception) -> Program[None]:
     """Give up a combined transaction that certainly is not committed."""
     for one in attempt.members:
         if not one.has_left:
             one.txn.ending.head_tried = None
-    group.answer(answers, settled=True)
+    group.answer(attempt.refused(error), settled=True)
     yield from abort(attempt.txn)
 
 
@@ -421,7 +442,7 @@ def note_counts(txn: TransactionState, summary: CommitSummary) -> Program[None]:
                     done.counts, done.deferred = Counts(*counts), False
 
 
-def _settle(context: Context, group: Combining, attempt: Attempt) -> Program[None]:
+def settle(context: Context, group: Group[Waiting], attempt: Attempt) -> Program[None]:
     """Settle an attempt whose leader was interrupted: it may have been stored, or may yet be.
 
     Until then none of its members is performed again, or refused (rule K9). HEAD is replaced by one
@@ -436,13 +457,11 @@ def _settle(context: Context, group: Combining, attempt: Attempt) -> Program[Non
             head = yield from move_past(context, tried)
         found = None if head is None else (yield from own_commit(combined, head))
     except LakeVillaError as error:
-        group.answer(
-            {one: unknown(one.txn, error.message) for one in attempt.members}, settled=True
-        )
+        group.answer(_in_doubt(attempt, error), settled=True)
         return
     if found is None:
         combined.ending.head_tried = None
-        yield from _drop(group, attempt, {})
+        yield from _drop(group, attempt, MembersChanged())
         return
     held = context.held
     assert held is not None
