@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -76,6 +77,10 @@ class Partitioning:
         """Return the value of ``DataFile.partition_values`` for a partition."""
         names = [field.key for field in self._fields] or self._names
         return dict(zip(names, key, strict=True))
+
+    def key_in(self, values: Mapping[str, str | None]) -> tuple[str | None, ...]:
+        """Return the key of a partition of a table that is partitioned by columns of its own."""
+        return tuple(values[name] for name in self._names)
 
     def directory(self, key: tuple[str | None, ...]) -> str:
         """Return the directory of a partition's files; "" for a table without partitions."""

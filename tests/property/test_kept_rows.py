@@ -63,7 +63,8 @@ KINDS = {
     "tracked": Kind(properties=(("delta.enableRowTracking", "true"),)),
     "marked": Kind(properties=(("delta.enableDeletionVectors", "true"),)),
     "feed": Kind(properties=(("delta.enableChangeDataFeed", "true"),), keeps=False),
-    "partitioned": Kind(partition_by=("v",), keeps=False),
+    "partitioned": Kind(partition_by=("v",)),
+    "partitioned iceberg": Kind(format="iceberg", partition_by=("v",), keeps=False),
     "iceberg": Kind(format="iceberg"),
     "iceberg3": Kind(format="iceberg", properties=(("format-version", "3"),)),
 }

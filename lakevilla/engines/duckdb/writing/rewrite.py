@@ -27,7 +27,7 @@ from lakevilla.engines.duckdb.sqltext import (
     sql_type,
 )
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
-from lakevilla.engines.partitions import partition_columns
+from lakevilla.engines.partitions import Partitioning, partition_columns
 from lakevilla.engines.statistics import running
 from lakevilla.formats.delta.deletion_vectors import united
 from lakevilla.formats.files import (
@@ -430,7 +430,7 @@ def _packed(
 
 
 #: Rows of more files, or more of them, are not kept: each step would look through all of them.
-_MOST_KEPT_FILES, _MOST_KEPT_ROWS, _MOST_KEPT_COLUMNS = 64, 1_000_000, 200
+_MOST_KEPT_FILES, _MOST_KEPT_ROWS, _MOST_KEPT_COLUMNS = 256, 1_000_000, 200
 #: The column with the number of a row's chain.
 _CHAIN = "__lakevilla_chain"
 #: The tables with the rows as they are, as they were, and of a file that is computed again.
@@ -441,7 +441,7 @@ def keeps_rows(layout: Layout) -> bool:
     """Return whether the rows of such a table are kept at all."""
     return not (
         layout.change_data_feed
-        or partition_columns(layout)
+        or layout.partition_fields
         or len(layout.schema) > _MOST_KEPT_COLUMNS
         or any(any_of(one.type, pa.types.is_null) for one in layout.schema)
     )
@@ -500,6 +500,7 @@ class Kept:
     ) -> None:
         self._cursor = database.cursor(watched=False)
         self.layout = self._layout = layout
+        self._partitioning = Partitioning(layout)
         self._limit_bytes = limit_bytes
         self._rewriter, self._writer, self._looked_into = rewriter, writer, looked_into
         #: The promised files, by their paths.
@@ -528,6 +529,8 @@ class Kept:
         """Change the rows by one statement; see ``engines.base.KeptRows``."""
         if table.layout is not self._layout or table.files.num_rows > _MOST_KEPT_FILES:
             return None
+        if not partition_columns(self._layout).isdisjoint(assignments or ()):
+            return None  # rows may move to other partitions
         refs = list(file_refs(table.files))
         known = self._by_ref()
         current = [known[ref] for ref in refs if ref in known]
@@ -708,30 +711,34 @@ class Kept:
     def _noted(
         self, step: _Step, hit: Mapping[int, int], name: FileNamer, *, deletes: bool
     ) -> Rewrite:
-        """Note what a step has changed, and return it with a promise of its new file."""
+        """Note what a step has changed, and return it with promises of its new files.
+
+        It makes one file in each partition.
+        """
         count = sum(hit.values())
         if not count:
             return Rewrite()
         replaced = list(dict.fromkeys(self._newest[chain] for chain in sorted(hit)))
-        chains = frozenset[int]().union(*(one.chains for one in replaced))
-        rows = sum(one.rows for one in replaced) - (count if deletes else 0)
-        self._steps.append(replace(step, chains=chains))
-        written = []
-        if rows:
-            file = DataFile(
-                path=name(self._layout.data_directory),
-                size=sum(one.file.size for one in replaced),
-                modification_time=0,
-                stats=f'{{"numRecords":{rows}}}',
-                sort_order_id=self._layout.sort_order_id,
-            )
-            promise = _KeptFile(file, chains, rows, len(self._steps), promised=True)
-            self._files[file.path] = promise
-            self._newest.update(dict.fromkeys(chains, promise))
-            written.append(Written(file, promised=True))
-        else:
-            for chain in chains:
-                del self._newest[chain]
+        parts: dict[PartitionKey, list[_KeptFile]] = {}
+        for one in replaced:
+            key = self._partitioning.key_in(one.file.partition_values)
+            parts.setdefault(key, []).append(one)
+        every = frozenset[int]().union(*(one.chains for one in replaced))
+        self._steps.append(replace(step, chains=every))
+        written, rows = [], 0
+        for key, files in parts.items():
+            chains = frozenset[int]().union(*(one.chains for one in files))
+            left = sum(one.rows for one in files)
+            if deletes:
+                left -= sum(hit.get(chain, 0) for chain in chains)
+            rows += left
+            if left:
+                promise = self._promised(key, files, chains, left, name)
+                self._newest.update(dict.fromkeys(chains, promise))
+                written.append(Written(promise.file, promised=True))
+            else:
+                for chain in chains:
+                    del self._newest[chain]
         return Rewrite(
             written=tuple(written),
             removed=tuple(removal(one.file) for one in replaced),
@@ -741,13 +748,37 @@ class Kept:
             rows_copied=rows if deletes else rows - count,
         )
 
+    def _promised(
+        self,
+        key: PartitionKey,
+        replaced: Collection[_KeptFile],
+        chains: frozenset[int],
+        rows: int,
+        name: FileNamer,
+    ) -> _KeptFile:
+        """Promise the file that replaces some files of one partition."""
+        layout, parts = self._layout, self._partitioning
+        directories = (layout.data_directory, parts.directory(key))
+        file = DataFile(
+            path=name("/".join(part for part in directories if part)),
+            size=sum(one.file.size for one in replaced),
+            modification_time=0,
+            partition_values=parts.values(key),
+            stats=f'{{"numRecords":{rows}}}',
+            sort_order_id=layout.sort_order_id,
+        )
+        promise = _KeptFile(file, chains, rows, len(self._steps), promised=True)
+        self._files[file.path] = promise
+        return promise
+
     def _written(self, one: _KeptFile, table: str) -> Program[Written]:
         """Write a file of the rows that ``table`` has now."""
         writer = self._writer(lambda _: one.file.path)
         chains = ", ".join(map(str, sorted(one.chains)))
         sql = f"SELECT * FROM {table} WHERE {_CHAIN} IN ({chains})"
         try:
-            written = yield from writer.whole(self._cursor, sql)
+            key = self._partitioning.key_in(one.file.partition_values)
+            written = yield from writer.whole(self._cursor, sql, key)
         except (Exception, KeyboardInterrupt):
             yield from writer.withdraw()
             raise

@@ -147,8 +147,10 @@ class Writer:
         self.register(sorted_cursor, "__lakevilla_ordered", rows)
         return (yield from self._copied(sorted_cursor, "__lakevilla_ordered", key))
 
-    def whole(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Program[Written]:
-        """Write the rows of a SELECT, at least one, as one file; the table has no partitions."""
+    def whole(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str, key: PartitionKey = ()
+    ) -> Program[Written]:
+        """Write the rows of a SELECT, at least one and all of one partition, as one file."""
         names = name_list(self.schema.names)
         batches = self.stream(cursor, f"SELECT {names} FROM ({sql})")
         taken, rest = _take(_sliced(batches), self._memory_bytes * _EXPANSION)
@@ -157,7 +159,7 @@ class Writer:
             return written
         for _ in rest:
             pass  # the connection takes the next statement after the last row
-        (written,) = yield from self.copy(cursor, sql, ())
+        (written,) = yield from self.copy(cursor, sql, key)
         return written
 
     def in_order(
