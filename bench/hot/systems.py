@@ -24,10 +24,13 @@ from bench.ycsb_lh.systems import RETRIES, Opened
 
 TABLE, UPDATE = "hot", "update"
 NOT_COMBINED, DUCKLAKE = "not combined", "DuckLake"
+READING, NOT_CHAINED = "reading", "reading not chained"
 #: How the parameter ``systems`` names them, and what a result calls them.
 SYSTEMS = {
     "LakeVilla": "LakeVilla",
     NOT_COMBINED: f"LakeVilla, {NOT_COMBINED}",
+    READING: f"LakeVilla, {READING}",
+    NOT_CHAINED: "LakeVilla, reading, not chained",
     "deltalake": "deltalake",
     DUCKLAKE: DUCKLAKE,
 }
@@ -61,11 +64,15 @@ class System(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LakeVilla:
-    """LakeVilla by ``lake.run``; ``combine``: as ``Settings`` have it."""
+    """LakeVilla by ``lake.run``; ``combine``: as ``Settings`` have it.
+
+    ``reads``: the function reads the counter, and writes what it has computed.
+    """
 
     root: str
     options: Mapping[str, str]
     combine: bool = True
+    reads: bool = False
 
     def create(self, data: pa.Table, *, partitioned: bool) -> None:
         by = ["part"] if partitioned else []
@@ -83,7 +90,10 @@ class LakeVilla:
             state.read(TABLE, where=where)
 
         def body(txn: lv.Transaction[Any]) -> None:
-            txn.update(TABLE, {"n": _SET}, where=where)
+            change: dict[str, Any] = {"n": _SET}
+            if self.reads:
+                change = {"n": txn.read(TABLE, ["n"], where)["n"][0].as_py() + 1}
+            txn.update(TABLE, change, where=where)
 
         def once(counts: Counts) -> bool:
             opened.is_at(UPDATE, counts)
@@ -202,4 +212,5 @@ def system(name: str, root: str, options: Mapping[str, str]) -> System:
         case "DuckLake":
             return DuckLake(root, options)
         case _:
-            return LakeVilla(root, options, combine=name != NOT_COMBINED)
+            combine = name not in (NOT_COMBINED, NOT_CHAINED)
+            return LakeVilla(root, options, combine, reads=name in (READING, NOT_CHAINED))
