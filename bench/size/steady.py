@@ -221,11 +221,26 @@ def _check_flat(run: Run, name: str, values: Sequence[float]) -> None:
     if len(late) < 3:
         run.note("too few periods: nothing was compared")
         return
-    rise = statistics.linear_regression(range(len(late)), late).slope * (len(late) - 1)
+    rise, error = rise_of(late)
     mean = statistics.fmean(late)
-    run.note(f"{name}: {mean:,.1f} on average, {rise:+,.1f} over the last three quarters")
+    told = f"{rise:+,.1f} over the last three quarters, with a standard error of {error:,.1f}"
+    run.note(f"{name}: {mean:,.1f} on average, {told}")
     if limit is not None:
-        run.check(f"flat: {name}", rise <= max(limit.part * mean, limit.least))
+        run.check(f"flat: {name}", rise <= max(limit.part * mean, limit.least, 2 * error))
+
+
+def rise_of(values: Sequence[float]) -> tuple[float, float]:
+    """Return how much a line through the values, at least three, rises, and its standard error.
+
+    Some figures go up and down by more than their limit from period to period, as what is merged or
+    deleted a hundred at a time.
+    """
+    places = range(len(values))
+    slope, start = statistics.linear_regression(places, values)
+    rest = sum((value - start - slope * place) ** 2 for place, value in enumerate(values))
+    spread = sum((place - statistics.fmean(places)) ** 2 for place in places)
+    error = (rest / (len(values) - 2) / spread) ** 0.5
+    return slope * (len(values) - 1), error * (len(values) - 1)
 
 
 def _drawn(figures: str, unit: str, result: Result) -> Figure:

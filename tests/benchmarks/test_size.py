@@ -158,6 +158,7 @@ def test_a_soak_finds_commit_objects_that_are_not_deleted(
         ([10, 20, 100, 104, 100, 104, 100, 104], True),
         ([100, 100, 100, 103, 106, 109, 112, 115], False),
         ([10, 10, 10, 12, 10, 12, 10, 10], True),
+        ([40, 60, 20, 95, 30, 110, 25, 100], True),
     ],
 )
 def test_a_soak_compares_the_last_three_quarters_alone(
