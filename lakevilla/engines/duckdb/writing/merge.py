@@ -263,6 +263,9 @@ class _Merge:
 
     def record(self) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Write change files of all changes of the merge."""
+        return (yield from self._rewriter.record(self._cursor, self._recorded))
+
+    def _recorded(self) -> str:
         names = name_list(self._layout.schema.names)
         hits = self._acted(self._files.only(sorted(self._hits)))
         updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
@@ -274,7 +277,7 @@ class _Merge:
         ]
         if self._clauses("not_matched_insert"):
             parts.append(f"SELECT {names}, 'insert' AS _change_type FROM ({self._inserted()})")
-        return (yield from self._rewriter.record(self._cursor, " UNION ALL ".join(parts)))
+        return " UNION ALL ".join(parts)
 
     def _rewritten(self, files: Files, *, only_hits: bool = False) -> str:
         changed = f"{_CLAUSE} IS NOT NULL"
