@@ -122,6 +122,46 @@ def test_several_statements_of_one_transaction_mark_rows_of_one_file(
     ]
 
 
+def test_a_statement_counts_no_row_that_was_marked_before(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.delete("t", where="k < 10")
+    with lake.transaction() as txn:
+        assert txn.delete("t", where="k < 12 or k = 50").rows_deleted == 3
+    with lake.transaction() as txn:
+        assert txn.update("t", {"v": "'new'"}, where="k in (3, 11, 12, 60)").rows_updated == 2
+    expected = {k: "old" for k in range(12, 100) if k != 50} | {12: "new", 60: "new"}
+    assert kept(lake) == expected
+
+
+def test_a_predicate_that_raises_for_rows_that_were_deleted_finds_the_others(
+    local_place: Place,
+) -> None:
+    with local_place.connect() as lake:
+        data = rows(*((k, "old" if k < 50 else "7") for k in range(100)))
+        lake.create_table("t", data, properties=ALLOWED)
+        with lake.transaction() as txn:
+            txn.delete("t", where="v = 'old'")
+        with lake.transaction() as txn:
+            assert txn.delete("t", where="cast(v as int) = 7 and k < 60").rows_deleted == 10
+        assert kept(lake) == dict.fromkeys(range(60, 100), "7")
+
+
+@pytest.mark.parametrize("most", [70, 30])
+def test_a_statement_that_fits_rows_of_many_files_marks_them_in_each(
+    lake: lv.Lake, local_place: Place, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    with lake.transaction() as txn:
+        txn.append("t", rows(*((k, "old") for k in range(100, 200))))
+    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 0.25, most, 0.5))
+    with lake.transaction() as txn:
+        assert txn.delete("t", where="k % 5 = 0").rows_deleted == 40
+    vectors = [a["add"]["deletionVector"] for a in last_actions(local_place) if "add" in a]
+    assert [one["cardinality"] for one in vectors] == [20, 20]
+    expected = {k: "old" for k in range(200) if k % 5}
+    assert kept(lake) == expected
+    seen_by(local_place, expected)
+
+
 def test_statements_that_delete_other_rows_of_a_file_commute(local_place: Place) -> None:
     events: list[lv.Event] = []
     with local_place.connect(on_event=events.append) as one, local_place.connect() as other:
