@@ -16,7 +16,9 @@ import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla_testing.planted.every import PLANTED
+from tests.support.inside import inside
 from tests.support.places import Place
+from tests.support.traces import Trace
 
 ALLOWED = {"delta.enableDeletionVectors": "true"}
 Change = Callable[[lv.Transaction], object]
@@ -176,6 +178,48 @@ def test_statements_that_delete_other_rows_of_a_file_commute(local_place: Place)
         assert [found[k] for k in (1, 2, 3, 4, 5)] == ["first"] * 2 + ["second"] * 2 + ["old"]
         assert len(found) == 100
     assert "redo" not in {event.kind for event in events}
+
+
+@pytest.mark.parametrize(("other", "read"), [(2, 0), (3, 2)])
+def test_a_statement_reads_no_vector_of_files_whose_rows_it_has_left(
+    local_place: Place, other: int, read: int
+) -> None:
+    events: list[lv.Event] = []
+    with local_place.connect(on_event=events.append) as one, local_place.connect() as beside:
+        create_halves(one)
+        one.run(lambda txn: txn.delete("t", where="k in (50, 51)"))
+        trace = Trace(inside(one).store)
+        inside(one).store = trace
+        with one.transaction() as txn:
+            txn.update("t", {"v": "'first'"}, where="k = 1")
+            known = len(trace.seen)
+            beside.run(lambda t: t.update("t", {"v": "'second'"}, where=f"k = {other}"))
+        sent = trace.seen[known:]
+        found = kept(one)
+        assert one.verify().ok
+    assert "redo" not in {event.kind for event in events}
+    assert (found[1], found[other], len(found)) == ("first", "second", 198)
+    fetched = {key for verb, key in sent if verb == "get" and "deletion_vector" in key}
+    assert len(fetched) == read
+
+
+def create_halves(lake: lv.Lake) -> None:
+    """Create a table of two files, one of the even keys and one of the odd."""
+    even, odd = (rows(*((k, "old") for k in range(start, 200, 2))) for start in (0, 1))
+    lake.create_table("t", even, properties=ALLOWED)
+    lake.run(lambda txn: txn.append("t", odd))
+
+
+def test_a_row_that_comes_back_and_fits_is_changed_as_well(local_place: Place) -> None:
+    with local_place.connect() as one, local_place.connect() as other:
+        create_halves(one)
+        one.run(lambda txn: txn.delete("t", where="k = 2"))
+        deleted = one.snapshot().version
+        with one.transaction() as txn:
+            txn.update("t", {"v": "'new'"}, where="k in (1, 2)")
+            other.revert(deleted)
+        found = kept(one)
+        assert (found[1], found[2], len(found)) == ("new", "new", 200)
 
 
 def test_a_statement_that_replaces_a_file_of_an_operation_that_is_performed_again(
@@ -513,6 +557,16 @@ def test_the_fault_of_deletes_that_count_as_nothing_is_found(local_place: Place)
 def test_the_fault_of_marks_that_a_summary_does_not_tell_is_found(local_place: Place) -> None:
     with PLANTED["vector_told_as_nothing"].plant(), pytest.raises(pytest.fail.Exception):
         test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
+
+
+def test_the_fault_of_reads_that_count_as_acted_on_is_found(local_place: Place) -> None:
+    with PLANTED["reads_as_acted_on"].plant(), pytest.raises(pytest.fail.Exception):
+        test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
+
+
+def test_the_fault_of_rows_that_come_back_unseen_is_found(local_place: Place) -> None:
+    with PLANTED["rows_come_back_unseen"].plant(), pytest.raises(AssertionError):
+        test_a_row_that_comes_back_and_fits_is_changed_as_well(local_place)
 
 
 def test_the_fault_of_bounds_that_are_called_tight_is_found(
