@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,12 @@ from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.inside import inside
+from tests.support.marked import CHANGES, Change, kept, rows
 from tests.support.places import Place
 from tests.support.traces import Trace
 
 ALLOWED = {"delta.enableDeletionVectors": "true"}
-Change = Callable[[lv.Transaction], object]
-
-
-@pytest.fixture(autouse=True)
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mark rows in files of any size."""
-    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 0.5))
+pytestmark = pytest.mark.usefixtures("marks_in_small_files")
 
 
 @pytest.fixture
@@ -37,39 +31,15 @@ def lake(local_place: Place) -> Any:
         yield lake
 
 
-def rows(*given: tuple[int, str]) -> pa.Table:
-    return pa.table({"k": pa.array([k for k, _ in given], pa.int64()), "v": [v for _, v in given]})
-
-
 def create(lake: lv.Lake, name: str, **properties: str) -> None:
     data = rows(*((k, "old") for k in range(100)))
     lake.create_table(name, data, properties={**ALLOWED, **properties})
-
-
-def kept(lake: lv.Lake, name: str = "t", **state: Any) -> dict[int, str]:
-    found = lake.snapshot(**state).read(name)
-    return dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
 def last_actions(place: Place, name: str = "t") -> list[dict[str, Any]]:
     log = Path(place.uri(name).removeprefix("file://")) / "_delta_log"
     entry = max(path for path in log.glob("*.json") if path.stem.isdigit())
     return [json.loads(line) for line in entry.read_text().splitlines()]
-
-
-CHANGES: dict[str, Change] = {
-    "update": lambda txn: txn.update("t", {"v": "'new'"}, where="k in (3, 50)"),
-    "delete": lambda txn: txn.delete("t", where="k in (3, 50)"),
-    "upsert": lambda txn: txn.upsert("t", rows((3, "new"), (50, "new"), (200, "new")), "k"),
-    "merge": lambda txn: (
-        txn.merge("t", rows((3, "new"), (50, "")), on="target.k = source.k")
-        .when_matched_delete("source.v = ''")
-        .when_matched_update_all()
-        .execute()
-    ),
-    "update in SQL": lambda txn: txn.sql("UPDATE t SET v = 'new' WHERE k = 3 OR k = 50"),
-    "overwrite a part": lambda txn: txn.overwrite("t", rows((3, "new")), where="k = 3"),
-}
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -601,6 +571,25 @@ def test_clauses_of_a_merge_that_set_some_columns_leave_the_others(lake: lv.Lake
     found = kept(lake)
     assert 1 not in found
     assert {k: found.get(k) for k in (2, 1002, 3, 4)} == {2: None, 1002: "old", 3: "c", 4: "d"}
+
+
+def test_a_merge_leaves_a_key_as_it_is_that_only_equals_that_of_the_source(
+    local_place: Place,
+) -> None:
+    data = pa.table({"k": [-0.0, 1.5, 2.5, 3.5], "n": [1, 2, 3, 4], "v": ["old"] * 4})
+    given = pa.table({"k": [0.0, 1.5], "n": [1, 20], "v": ["new", "new"]})
+    with local_place.connect() as lake:
+        lake.create_table("t", data, properties=ALLOWED)
+        with lake.transaction() as txn:
+            merge = txn.merge("t", given, on="target.k = source.k AND target.n <=> source.n")
+            merge.when_matched_update({"v": "source.v"}).execute()
+        assert any(
+            "deletionVector" in action.get("add", {}) for action in last_actions(local_place)
+        )
+        found = lake.read("t").sort_by("n").to_pylist()
+    assert [row["v"] for row in found] == ["new", "old", "old", "old"]
+    assert [str(row["k"]) for row in found] == ["-0.0", "1.5", "2.5", "3.5"]
+    assert [row["n"] for row in found] == [1, 2, 3, 4]
 
 
 KEYS: dict[str, pa.Array] = {
