@@ -114,6 +114,20 @@ def test_a_later_position_delete_file_replaces_the_one_before(lake: lv.Lake, pla
     assert seen(place, lake) == ALL - {1, 2, 3}
 
 
+@pytest.mark.parametrize(("first", "purged"), [(19, False), (20, True)])
+def test_upkeep_purges_a_file_once_a_fifth_of_its_rows_is_marked(
+    lake: lv.Lake, place: Place, first: int, purged: bool
+) -> None:
+    lake.run(lambda txn: txn.delete("t", where="k = 0"))
+    lake.run(lambda txn: txn.delete("t", where=f"k < {first}"))
+    with place.connect() as other:  # it knows the number from the manifest alone
+        assert other.maintain().ok
+    lake.recover()
+    assert len(deletes(lake)) == (0 if purged else 1)
+    assert seen(place, lake) == ALL - set(range(first))
+    assert lake.verify().ok
+
+
 def test_several_statements_of_one_transaction_mark_rows_of_one_file(
     lake: lv.Lake, place: Place
 ) -> None:
