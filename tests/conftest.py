@@ -14,6 +14,7 @@ pytest_plugins = [
     "tests.support.quarantine",
     "tests.support.rewritten",
     "tests.support.command_line",
+    "tests.fixtures.marks",
     "tests.fixtures.s3",
     "tests.fixtures.signals",
     "tests.fixtures.spark",

@@ -45,6 +45,7 @@ DELETE_FILE_TYPE = pa.struct(
         ("names", pa.string()),
         ("rows", pa.int64()),
         ("alone", pa.bool_()),
+        ("most", pa.int64()),
     ]
 )
 
@@ -112,7 +113,8 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on). ``names``: the
     path by which it names the data file, where that is a copy and is stored elsewhere. ``rows``:
     the number of rows that a vector deletes, or a position delete file that this process has made.
-    ``alone``: all positions in it are of this data file.
+    ``alone``: all positions in it are of this data file. ``most``: their number, by its manifest;
+    some may be there twice.
     """
 
     path: str
@@ -124,6 +126,7 @@ class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
     names: str | None = None
     rows: int | None = None
     alone: bool = False
+    most: int | None = None
 
 
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -356,9 +359,15 @@ def rows_deleted_in(file: DataFile | RemovedFile) -> int | None:
 
 
 def deleted_share(file: DataFile) -> float | None:
-    """Return the share of a file's rows that are deleted; None if it is not known."""
+    """Return the share of a file's rows that are deleted at most; None if it is not known.
+
+    Clients without LakeVilla may delete a row twice in position delete files.
+    """
     rows, vector = rows_in(file.stats), file.deletion_vector
-    numbers = [one.rows if one.kind == "vector" else None for one in file.deletes]
+    numbers = [
+        (one.most if one.rows is None else one.rows) if one.kind == "vector" or one.alone else None
+        for one in file.deletes
+    ]
     if not rows or None in numbers:
         return None
     deleted = sum(one or 0 for one in numbers) + (0 if vector is None else vector.cardinality)

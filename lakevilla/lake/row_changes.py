@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +15,7 @@ from lakevilla.engines.base import FileNamer, TableInput, Written
 from lakevilla.engines.deletes import can_be_marked, mark, rows_marked
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import RowIndices
+from lakevilla.formats.delta.deletion_vectors import RowIndices, among, united
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -139,7 +138,7 @@ def _meet(acted: Acted, gone: Gone, path: str) -> bool:
     if path not in acted:
         return False
     rows = acted[path]
-    return rows is None or bool(np.isin(gone[path][1], rows).any())
+    return rows is None or bool(among(gone[path][1], rows).any())
 
 
 #: By path, a file with further deleted rows: as it was, and the places of these rows.
@@ -208,9 +207,10 @@ def marked_again(
         if marks is None or not can_be_marked(now[path].deletes):
             return None
         others = yield from read(layout, now[path])
-        if np.isin(marks.gone, others).any() or not np.isin(marks.back, others).all():
+        if among(marks.gone, others).any() or not among(marks.back, others).all():
             return None
-        rows = np.setdiff1d(np.union1d(others, marks.gone), marks.back)
+        rows = united(others, marks.gone)
+        rows = rows[~among(rows, marks.back)]
         if layout.uri and not layout.lineage and len(marks.back):
             return None
         found.append((now[path], rows))
@@ -241,7 +241,7 @@ def marks_of(
     if not can_be_marked((*before.deletes, *after.deletes)):
         return None
     old, new = yield from parallel([read(layout, before), read(layout, after)])
-    return Marks(np.setdiff1d(new, old), np.setdiff1d(old, new))
+    return Marks(new[~among(new, old)], old[~among(old, new)])
 
 
 def few_marks(

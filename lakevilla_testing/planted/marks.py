@@ -28,6 +28,7 @@ from lakevilla.lake.frozen import kept
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.sublogs import operations
 from lakevilla.transaction.state import files
+from lakevilla.transaction.validation import overlap
 from lakevilla_testing.planted.bugs import PLANTED, attribute, instead, planted
 
 _NONE = np.zeros(0, dtype=np.int64)
@@ -143,6 +144,20 @@ def matched_rows_as_acted_on() -> Iterator[None]:
         return True
 
     with instead(operations.acts_on_all, acts_on_all):
+        yield
+
+
+@planted(for_histories=False)
+def reads_as_acted_on() -> Iterator[None]:
+    """A row that a caller has read counts as one that its transaction has changed (rule V11)."""
+    with instead(overlap._left_in_place, lambda *_: []):
+        yield
+
+
+@planted(for_histories=False)
+def rows_come_back_unseen() -> Iterator[None]:
+    """A file that stays counts as one without a new row, whatever the operation (rule V11)."""
+    with attribute(overlap, "_ONLY_MARK", (*overlap._ONLY_MARK, operations.Transplant)):
         yield
 
 

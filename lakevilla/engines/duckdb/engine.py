@@ -368,7 +368,7 @@ class DuckDBEngine:
                 f"SELECT {names}, {quote_text(change_type)} AS {CHANGE_TYPE.name} "
                 f"FROM ({rewriter.files.bind(cursor)})"
             )
-        return (yield from self._whole(rewriter, rewriter.record(cursor, sql)))
+        return (yield from self._whole(rewriter, rewriter.record(cursor, lambda: sql)))
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         """Return a digest of the multiset of rows for which ``where`` is true."""

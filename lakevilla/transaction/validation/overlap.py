@@ -8,6 +8,9 @@ A commit is cleared if no file that it adds can have a row that the transaction 
 no file that it removes can have had one, or is one that the transaction removes, too. If all
 commits are cleared, the same rows are in the same files on the newer state as on the bound one, and
 each operation would do there just what it has done.
+
+An operation that acts on all rows that it depends on has removed each file that had one. So the
+files that it has left had none, whatever else a commit removes or marks there (note 65, rule V11).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lakevilla.formats.base import Change
-from lakevilla.formats.files import FileRef, file_refs
+from lakevilla.formats.files import DataFile, FileRef, file_refs
 from lakevilla.formats.layout import as_of
 from lakevilla.global_log.head import CommitSummary, Head, application_id, commits_after
 from lakevilla.global_log.rules import known_of, may_hold
@@ -24,13 +27,27 @@ from lakevilla.lake.context import Tail
 from lakevilla.lake.row_changes import only
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program, parallel
-from lakevilla.sublogs.operations import Transplant, is_append, tables_read
+from lakevilla.sublogs.operations import (
+    Append,
+    Delete,
+    Insert,
+    Merge,
+    Operation,
+    Overwrite,
+    Transplant,
+    Update,
+    acts_on_all,
+    is_append,
+    tables_read,
+)
 from lakevilla.transaction.state.parts import Working
 from lakevilla.transaction.state.transaction import TransactionState
 
 #: The most files of a predicate that are compared by fingerprints; with more, the commit object is
 #: read.
 _MOST_CANDIDATES = 4096
+#: Operations that bring no row back in a file that stays.
+_ONLY_MARK = (Append, Insert, Update, Delete, Merge, Overwrite)
 
 
 def only_appends(txn: TransactionState, location: str) -> bool:
@@ -62,7 +79,7 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
         return False  # a commit may have added the same file, and summaries name no added files
     predicates = _predicates(txn, location)
     for change in entries:
-        if (yield from _touches(txn, location, predicates, change)):
+        if (yield from _touches(txn, location, predicates, change, change.adds)):
             return False
     known = [summary for commit in commits if (summary := commit.tables[location].summary)]
     all_known = len(known) == len(commits)
@@ -82,9 +99,24 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
     )
     for found_object in objects:
         change = found_object.tables[location].change
-        if (yield from _touches(txn, location, predicates, change)):
+        added = _with_new_rows(found_object.operations, location, change)
+        if (yield from _touches(txn, location, predicates, change, added)):
             return False
     return True
+
+
+def _with_new_rows(
+    operations: Iterable[Operation], location: str, change: Change
+) -> Sequence[DataFile]:
+    """Return the files that a commit adds, without those of which it only marks rows.
+
+    An operation that applies another state may bring rows back.
+    """
+    own = [one for one in operations if one.table == location]
+    if not all(type(one) in _ONLY_MARK for one in own):
+        return change.adds
+    before = {file.path for file in change.removes}
+    return [file for file in change.adds if file.path not in before]
 
 
 def _since(
@@ -139,6 +171,18 @@ def _predicates(txn: TransactionState, location: str) -> list[Expr | None]:
     return list(dict.fromkeys(predicates))
 
 
+def _left_in_place(txn: TransactionState, location: str) -> list[Expr | None]:
+    """Return the predicates whose rows the transaction has left in their files: those of reads, and
+    of operations that do not act on each of their rows.
+    """
+    reads = [record.where for record in txn.work.reads.values() if record.table == location]
+    for done in txn.work.done:
+        read = tables_read(done.operation)
+        if location in read and not (done.table == location and acts_on_all(done.operation)):
+            reads.append(read[location])
+    return list(dict.fromkeys(reads))
+
+
 def _removed(txn: TransactionState, location: str) -> Iterable[FileRef]:
     for done in txn.work.done:
         if done.table == location:
@@ -146,17 +190,24 @@ def _removed(txn: TransactionState, location: str) -> Iterable[FileRef]:
 
 
 def _touches(
-    txn: TransactionState, location: str, predicates: Sequence[Expr | None], change: Change
+    txn: TransactionState,
+    location: str,
+    predicates: Sequence[Expr | None],
+    change: Change,
+    added: Iterable[DataFile],
 ) -> Program[bool]:
-    """Return whether a commit, by its full change, can have changed the requested rows."""
+    """Return whether a commit, by its full change, can have changed the requested rows.
+
+    ``added``: the files of ``change`` that may have a row which was not there.
+    """
     refs = {file.ref for file in change.removes}
     if not refs.isdisjoint(_removed(txn, location)):
         return True
-    added = [(file.partition_values, file.stats) for file in change.adds]
+    known = [(file.partition_values, file.stats) for file in added]
     view = txn.work.tables[location].view
-    if may_hold(view.snapshot.layout, predicates, added):
+    if may_hold(view.snapshot.layout, predicates, known):
         return True
-    for where in predicates:
+    for where in _left_in_place(txn, location):
         removed = yield from only(view.snapshot, where, refs)
         if removed.num_rows:
             return True
@@ -173,7 +224,7 @@ def _may_touch(
     working = txn.work.tables[location]
     if may_hold(working.view.snapshot.layout, predicates, map(known_of, summary.added)):
         return True
-    for where in predicates if removed else ():
+    for where in _left_in_place(txn, location) if removed else ():
         candidates = yield from candidates_of(working, where)
         if candidates is None or not removed.isdisjoint(candidates):
             return True

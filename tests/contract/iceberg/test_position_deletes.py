@@ -12,25 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakevilla as lv
-from lakevilla.engines.duckdb.writing import rewrite
-from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.ids import txn_in
 from lakevilla_testing.planted.every import PLANTED
 from tests.contract.foreign_readers import HAS_EXTENSIONS, duckdb_reader
-from tests.contract.iceberg.test_vectors import CHANGES, MODES, kept, newest, rows, summary
+from tests.contract.iceberg.test_vectors import newest, summary
 from tests.support.inside import inside
+from tests.support.marked import CHANGES, MODES, kept, rows, years_later
 from tests.support.places import Place
 from tests.support.row_ids_of_iceberg import files_of
-from tests.support.stores import Dying, Later, unpublished
+from tests.support.stores import Dying, unpublished
 
 V2 = {"format-version": "2", **MODES}
 ALL = set(range(100))
-
-
-@pytest.fixture(autouse=True)
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mark rows in files of any size."""
-    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 0.9))
+pytestmark = pytest.mark.usefixtures("marks_in_small_files")
 
 
 @pytest.fixture
@@ -70,15 +64,6 @@ def seen(place: Place, lake: lv.Lake) -> set[int]:
         assert dict(scanned) == ours
         assert len(scanned) == len(ours)
     return set(ours)
-
-
-def years_later(lake: lv.Lake) -> None:
-    later = Later()
-    later.of(lake)
-    later.ahead_seconds = 30 * 24 * 3600
-    lake.recover()
-    lake.gc()
-    lake.table("t").vacuum(0, False, enforce_retention_duration=False)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -127,6 +112,20 @@ def test_a_later_position_delete_file_replaces_the_one_before(lake: lv.Lake, pla
     lake.table("t").optimize()
     assert deletes(lake) == []
     assert seen(place, lake) == ALL - {1, 2, 3}
+
+
+@pytest.mark.parametrize(("first", "purged"), [(19, False), (20, True)])
+def test_upkeep_purges_a_file_once_a_fifth_of_its_rows_is_marked(
+    lake: lv.Lake, place: Place, first: int, purged: bool
+) -> None:
+    lake.run(lambda txn: txn.delete("t", where="k = 0"))
+    lake.run(lambda txn: txn.delete("t", where=f"k < {first}"))
+    with place.connect() as other:  # it knows the number from the manifest alone
+        assert other.maintain().ok
+    lake.recover()
+    assert len(deletes(lake)) == (0 if purged else 1)
+    assert seen(place, lake) == ALL - set(range(first))
+    assert lake.verify().ok
 
 
 def test_several_statements_of_one_transaction_mark_rows_of_one_file(

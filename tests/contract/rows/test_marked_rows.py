@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,13 @@ import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla_testing.planted.every import PLANTED
+from tests.support.inside import inside
+from tests.support.marked import CHANGES, Change, kept, rows
 from tests.support.places import Place
+from tests.support.traces import Trace
 
 ALLOWED = {"delta.enableDeletionVectors": "true"}
-Change = Callable[[lv.Transaction], object]
-
-
-@pytest.fixture(autouse=True)
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mark rows in files of any size."""
-    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 0.5))
+pytestmark = pytest.mark.usefixtures("marks_in_small_files")
 
 
 @pytest.fixture
@@ -35,39 +31,15 @@ def lake(local_place: Place) -> Any:
         yield lake
 
 
-def rows(*given: tuple[int, str]) -> pa.Table:
-    return pa.table({"k": pa.array([k for k, _ in given], pa.int64()), "v": [v for _, v in given]})
-
-
 def create(lake: lv.Lake, name: str, **properties: str) -> None:
     data = rows(*((k, "old") for k in range(100)))
     lake.create_table(name, data, properties={**ALLOWED, **properties})
-
-
-def kept(lake: lv.Lake, name: str = "t", **state: Any) -> dict[int, str]:
-    found = lake.snapshot(**state).read(name)
-    return dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
 def last_actions(place: Place, name: str = "t") -> list[dict[str, Any]]:
     log = Path(place.uri(name).removeprefix("file://")) / "_delta_log"
     entry = max(path for path in log.glob("*.json") if path.stem.isdigit())
     return [json.loads(line) for line in entry.read_text().splitlines()]
-
-
-CHANGES: dict[str, Change] = {
-    "update": lambda txn: txn.update("t", {"v": "'new'"}, where="k in (3, 50)"),
-    "delete": lambda txn: txn.delete("t", where="k in (3, 50)"),
-    "upsert": lambda txn: txn.upsert("t", rows((3, "new"), (50, "new"), (200, "new")), "k"),
-    "merge": lambda txn: (
-        txn.merge("t", rows((3, "new"), (50, "")), on="target.k = source.k")
-        .when_matched_delete("source.v = ''")
-        .when_matched_update_all()
-        .execute()
-    ),
-    "update in SQL": lambda txn: txn.sql("UPDATE t SET v = 'new' WHERE k = 3 OR k = 50"),
-    "overwrite a part": lambda txn: txn.overwrite("t", rows((3, "new")), where="k = 3"),
-}
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -122,6 +94,46 @@ def test_several_statements_of_one_transaction_mark_rows_of_one_file(
     ]
 
 
+def test_a_statement_counts_no_row_that_was_marked_before(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.delete("t", where="k < 10")
+    with lake.transaction() as txn:
+        assert txn.delete("t", where="k < 12 or k = 50").rows_deleted == 3
+    with lake.transaction() as txn:
+        assert txn.update("t", {"v": "'new'"}, where="k in (3, 11, 12, 60)").rows_updated == 2
+    expected = {k: "old" for k in range(12, 100) if k != 50} | {12: "new", 60: "new"}
+    assert kept(lake) == expected
+
+
+def test_a_predicate_that_raises_for_rows_that_were_deleted_finds_the_others(
+    local_place: Place,
+) -> None:
+    with local_place.connect() as lake:
+        data = rows(*((k, "old" if k < 50 else "7") for k in range(100)))
+        lake.create_table("t", data, properties=ALLOWED)
+        with lake.transaction() as txn:
+            txn.delete("t", where="v = 'old'")
+        with lake.transaction() as txn:
+            assert txn.delete("t", where="cast(v as int) = 7 and k < 60").rows_deleted == 10
+        assert kept(lake) == dict.fromkeys(range(60, 100), "7")
+
+
+@pytest.mark.parametrize("most", [70, 30])
+def test_a_statement_that_fits_rows_of_many_files_marks_them_in_each(
+    lake: lv.Lake, local_place: Place, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    with lake.transaction() as txn:
+        txn.append("t", rows(*((k, "old") for k in range(100, 200))))
+    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 0.25, most, 0.5))
+    with lake.transaction() as txn:
+        assert txn.delete("t", where="k % 5 = 0").rows_deleted == 40
+    vectors = [a["add"]["deletionVector"] for a in last_actions(local_place) if "add" in a]
+    assert [one["cardinality"] for one in vectors] == [20, 20]
+    expected = {k: "old" for k in range(200) if k % 5}
+    assert kept(lake) == expected
+    seen_by(local_place, expected)
+
+
 def test_statements_that_delete_other_rows_of_a_file_commute(local_place: Place) -> None:
     events: list[lv.Event] = []
     with local_place.connect(on_event=events.append) as one, local_place.connect() as other:
@@ -136,6 +148,48 @@ def test_statements_that_delete_other_rows_of_a_file_commute(local_place: Place)
         assert [found[k] for k in (1, 2, 3, 4, 5)] == ["first"] * 2 + ["second"] * 2 + ["old"]
         assert len(found) == 100
     assert "redo" not in {event.kind for event in events}
+
+
+@pytest.mark.parametrize(("other", "read"), [(2, 0), (3, 2)])
+def test_a_statement_reads_no_vector_of_files_whose_rows_it_has_left(
+    local_place: Place, other: int, read: int
+) -> None:
+    events: list[lv.Event] = []
+    with local_place.connect(on_event=events.append) as one, local_place.connect() as beside:
+        create_halves(one)
+        one.run(lambda txn: txn.delete("t", where="k in (50, 51)"))
+        trace = Trace(inside(one).store)
+        inside(one).store = trace
+        with one.transaction() as txn:
+            txn.update("t", {"v": "'first'"}, where="k = 1")
+            known = len(trace.seen)
+            beside.run(lambda t: t.update("t", {"v": "'second'"}, where=f"k = {other}"))
+        sent = trace.seen[known:]
+        found = kept(one)
+        assert one.verify().ok
+    assert "redo" not in {event.kind for event in events}
+    assert (found[1], found[other], len(found)) == ("first", "second", 198)
+    fetched = {key for verb, key in sent if verb == "get" and "deletion_vector" in key}
+    assert len(fetched) == read
+
+
+def create_halves(lake: lv.Lake) -> None:
+    """Create a table of two files, one of the even keys and one of the odd."""
+    even, odd = (rows(*((k, "old") for k in range(start, 200, 2))) for start in (0, 1))
+    lake.create_table("t", even, properties=ALLOWED)
+    lake.run(lambda txn: txn.append("t", odd))
+
+
+def test_a_row_that_comes_back_and_fits_is_changed_as_well(local_place: Place) -> None:
+    with local_place.connect() as one, local_place.connect() as other:
+        create_halves(one)
+        one.run(lambda txn: txn.delete("t", where="k = 2"))
+        deleted = one.snapshot().version
+        with one.transaction() as txn:
+            txn.update("t", {"v": "'new'"}, where="k in (1, 2)")
+            other.revert(deleted)
+        found = kept(one)
+        assert (found[1], found[2], len(found)) == ("new", "new", 200)
 
 
 def test_a_statement_that_replaces_a_file_of_an_operation_that_is_performed_again(
@@ -475,6 +529,16 @@ def test_the_fault_of_marks_that_a_summary_does_not_tell_is_found(local_place: P
         test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
 
 
+def test_the_fault_of_reads_that_count_as_acted_on_is_found(local_place: Place) -> None:
+    with PLANTED["reads_as_acted_on"].plant(), pytest.raises(pytest.fail.Exception):
+        test_a_read_of_a_row_that_another_deletes_is_a_conflict(local_place)
+
+
+def test_the_fault_of_rows_that_come_back_unseen_is_found(local_place: Place) -> None:
+    with PLANTED["rows_come_back_unseen"].plant(), pytest.raises(AssertionError):
+        test_a_row_that_comes_back_and_fits_is_changed_as_well(local_place)
+
+
 def test_the_fault_of_bounds_that_are_called_tight_is_found(
     lake: lv.Lake, local_place: Place
 ) -> None:
@@ -507,6 +571,25 @@ def test_clauses_of_a_merge_that_set_some_columns_leave_the_others(lake: lv.Lake
     found = kept(lake)
     assert 1 not in found
     assert {k: found.get(k) for k in (2, 1002, 3, 4)} == {2: None, 1002: "old", 3: "c", 4: "d"}
+
+
+def test_a_merge_leaves_a_key_as_it_is_that_only_equals_that_of_the_source(
+    local_place: Place,
+) -> None:
+    data = pa.table({"k": [-0.0, 1.5, 2.5, 3.5], "n": [1, 2, 3, 4], "v": ["old"] * 4})
+    given = pa.table({"k": [0.0, 1.5], "n": [1, 20], "v": ["new", "new"]})
+    with local_place.connect() as lake:
+        lake.create_table("t", data, properties=ALLOWED)
+        with lake.transaction() as txn:
+            merge = txn.merge("t", given, on="target.k = source.k AND target.n <=> source.n")
+            merge.when_matched_update({"v": "source.v"}).execute()
+        assert any(
+            "deletionVector" in action.get("add", {}) for action in last_actions(local_place)
+        )
+        found = lake.read("t").sort_by("n").to_pylist()
+    assert [row["v"] for row in found] == ["new", "old", "old", "old"]
+    assert [str(row["k"]) for row in found] == ["-0.0", "1.5", "2.5", "3.5"]
+    assert [row["n"] for row in found] == [1, 2, 3, 4]
 
 
 KEYS: dict[str, pa.Array] = {

@@ -16,25 +16,19 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import lakevilla as lv
-from lakevilla.engines.duckdb.writing import rewrite
-from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.formats.delta import deletion_vectors
 from lakevilla.ids import txn_in
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables.delta_writer import inline_vector
 from tests.contract.foreign_readers import HAS_EXTENSIONS, duckdb_reader
 from tests.support.inside import inside
+from tests.support.marked import kept, years_later
 from tests.support.places import Place
 from tests.support.stores import Dying, Later, unpublished
 
 ALLOWED = {"delta.enableDeletionVectors": "true"}
 COUNT = 200
-
-
-@pytest.fixture(autouse=True)
-def small_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mark rows in files of any size."""
-    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 0.9))
+pytestmark = pytest.mark.usefixtures("marks_in_small_files")
 
 
 @pytest.fixture
@@ -51,11 +45,6 @@ def rows(keys: Any, value: str = "old") -> pa.Table:
 
 def create(lake: lv.Lake) -> None:
     lake.create_table("t", rows(range(COUNT)), properties=ALLOWED)
-
-
-def kept(lake: lv.Lake, name: str = "t") -> dict[int, str]:
-    found = lake.read(name)
-    return dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
 def vectors(place: Place, name: str = "t") -> set[str]:
@@ -87,16 +76,6 @@ def seen_by(place: Place, expected: dict[int, str], name: str = "t") -> None:
         rows = duckdb_reader().execute(scan).fetchall()
         assert dict(rows) == expected
         assert len(rows) == len(expected)
-
-
-def years_later(lake: lv.Lake) -> None:
-    """Let gc and vacuum delete all that nothing needs."""
-    later = Later()
-    later.of(lake)
-    later.ahead_seconds = 30 * 24 * 3600
-    lake.recover()
-    lake.gc()
-    lake.table("t").vacuum(0, False, enforce_retention_duration=False)
 
 
 # -- when, and what ---------------------------------------------------------------------------

@@ -21,7 +21,14 @@ from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
-from lakevilla.engines.duckdb.sqltext import Renamed, column_of, name_list, quote_name, sql_type
+from lakevilla.engines.duckdb.sqltext import (
+    Renamed,
+    any_of,
+    column_of,
+    name_list,
+    quote_name,
+    sql_type,
+)
 from lakevilla.engines.duckdb.writing.rewrite import (
     HIT,
     Rewriter,
@@ -103,6 +110,13 @@ def _is_plain(spec: MergeSpec) -> bool:
         one.predicate is None and one.kind.startswith(("matched", "not_matched_insert"))
         for one in spec.clauses
     )
+
+
+def _is_same(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether equal values of these types are the same; 0.0 and -0.0 are not."""
+    return not (any_of(kind, pa.types.is_floating) or pa.types.is_nested(kind)) and sql_type(
+        kind
+    ) == sql_type(other)
 
 
 class _Merge:
@@ -263,6 +277,9 @@ class _Merge:
 
     def record(self) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Write change files of all changes of the merge."""
+        return (yield from self._rewriter.record(self._cursor, self._recorded))
+
+    def _recorded(self) -> str:
         names = name_list(self._layout.schema.names)
         hits = self._acted(self._files.only(sorted(self._hits)))
         updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
@@ -274,7 +291,7 @@ class _Merge:
         ]
         if self._clauses("not_matched_insert"):
             parts.append(f"SELECT {names}, 'insert' AS _change_type FROM ({self._inserted()})")
-        return (yield from self._rewriter.record(self._cursor, " UNION ALL ".join(parts)))
+        return " UNION ALL ".join(parts)
 
     def _rewritten(self, files: Files, *, only_hits: bool = False) -> str:
         changed = f"{_CLAUSE} IS NOT NULL"
@@ -302,16 +319,51 @@ class _Merge:
         )
 
     def _updated_columns(self, *, only_hits: bool = False) -> str:
-        """Return the new values; where a clause acts on each row, only those that stay are read."""
-        updates = [one for one in self._spec.clauses if one.kind in _UPDATES]
+        """Return the new values; where a clause acts on each row, only those that stay are read.
 
-        def is_new(name: str) -> bool:
-            return only_hits and all(name in one.assignments for one in updates)
+        A key is not read, either: the source has it.
+        """
+        updates = [one for one in self._spec.clauses if one.kind in _UPDATES]
+        keys = self._keys() if only_hits else {}
+
+        def otherwise(name: str) -> str:
+            if only_hits and all(name in one.assignments for one in updates):
+                return "NULL"
+            return self._source[keys[name]] if name in keys else self._old[name]
 
         return ", ".join(
-            self._cases(name, _UPDATES, otherwise="NULL" if is_new(name) else self._old[name])
+            self._cases(name, _UPDATES, otherwise=otherwise(name))
             for name in self._layout.schema.names
         )
+
+    def _keys(self) -> dict[str, str]:
+        """Return the columns that are the same as one of the source in each row with a clause, and
+        that one.
+        """
+        if self._clauses("not_matched_by_source_"):
+            return {}
+        source, target = (
+            self._schemas[alias] for alias in (self._spec.source_alias, self._spec.target_alias)
+        )
+        found: dict[str, str] = {}
+        terms = [self._spec.on]
+        while terms:
+            term = terms.pop()
+            if not isinstance(term, Call):
+                continue
+            if term.name == "and":
+                terms += term.args
+            columns = {arg.table: arg.path for arg in term.args if isinstance(arg, Column)}
+            if (
+                term.name not in ("=", "<=>")
+                or len(columns) != 2
+                or any(len(path) > 1 for path in columns.values())
+            ):
+                continue
+            ((name,), (other,)) = columns[self._spec.target_alias], columns[self._spec.source_alias]
+            if _is_same(target.field(name).type, source.field(other).type):
+                found[name] = other
+        return found
 
     def _inserted(self) -> str:
         columns = ", ".join(

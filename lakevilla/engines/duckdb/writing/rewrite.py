@@ -7,13 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lakevilla.engines.base import FileNamer, Rewrite, TableInput, Written
 from lakevilla.engines.deletes import Deleted, can_be_marked, mark
 from lakevilla.engines.duckdb import late as duckdb
-from lakevilla.engines.duckdb.database import Database, stream
+from lakevilla.engines.duckdb.database import Database, arrow_reader, stream
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey
@@ -29,7 +28,7 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import Partitioning, partition_columns
 from lakevilla.engines.statistics import running
-from lakevilla.formats.delta.deletion_vectors import united
+from lakevilla.formats.delta.deletion_vectors import RowIndices, united
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -41,7 +40,8 @@ from lakevilla.formats.files import (
     rows_in,
 )
 from lakevilla.formats.layout import Layout
-from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.functions.core import COMPARISONS
+from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal
 from lakevilla.store.effects import Program
 
 # -------------------- rewrite
@@ -79,6 +79,9 @@ class Marks:
         )
 
 
+#: A row's place is below two to this power, in any file.
+_ROW_BITS = 40
+
 MARKS = Marks(least_bytes=8 * 1024 * 1024, part=0.05, rows=1_000_000, deleted=0.2)
 
 #: The column of change files that contains the kind of a row's change.
@@ -112,11 +115,10 @@ class Rewriter:
         layout = self.files.layout
         schema = layout.schema
         condition = expression_sql(where, schema, "t")
-        matched = self.matched(cursor, where, condition)
+        matched, marked = self.found(cursor, where, condition, "update")
         if not matched:
             return Rewrite()
         hit = self.files.only(sorted(matched))
-        marked = self.marked(cursor, hit.only(self.to_mark(matched, "update")), where, condition)
         old, read = Renamed("old", schema.names), Renamed("read", schema.names)
         new = _assigned(assignments, schema, read)
         moves = not partition_columns(layout).isdisjoint(new)
@@ -152,7 +154,7 @@ class Rewriter:
         whole = hit.only(i for i in hit.chosen if i not in marked)
         written = yield from self.rewrite(cursor, whole, rewritten, moves=moves)
         written += yield from self.moved(cursor, marked, rewritten)
-        change_files = yield from self.record(cursor, changed(hit))
+        change_files = yield from self.record(cursor, lambda: changed(hit))
         return Rewrite(
             written=written,
             removed=self.removed(hit.chosen),
@@ -165,11 +167,10 @@ class Rewriter:
     def delete(self, where: Expr) -> Program[Rewrite]:
         cursor = self.database.cursor()
         condition = expression_sql(where, self.files.layout.schema, "t")
-        matched = self.matched(cursor, where, condition)
+        matched, marked = self.found(cursor, where, condition, "delete")
         if not matched:
             return Rewrite()
         hit = self.files.only(sorted(matched))
-        marked = self.marked(cursor, hit.only(self.to_mark(matched, "delete")), where, condition)
         whole = hit.only(i for i in hit.chosen if i not in marked)
         totals = self.counted(cursor, whole)
         partial = hit.only(i for i in whole.chosen if matched[i] < totals[i])
@@ -179,12 +180,12 @@ class Rewriter:
             rows = files.bind(cursor, lineage=True)
             return f"SELECT * FROM ({rows}) AS t WHERE ({condition}) IS NOT TRUE"
 
+        def deleted() -> str:
+            rows = hit.bind(cursor, where=where)
+            return f"SELECT {names}, 'delete' AS _change_type FROM ({rows}) AS t WHERE {condition}"
+
         written = self.again(marked) + (yield from self.rewrite(cursor, partial, kept))
-        change_files = yield from self.record(
-            cursor,
-            f"SELECT {names}, 'delete' AS _change_type FROM ({hit.bind(cursor, where=where)}) AS t "
-            f"WHERE {condition}",
-        )
+        change_files = yield from self.record(cursor, deleted)
         rows = sum(matched.values())
         return Rewrite(
             written=written,
@@ -205,6 +206,59 @@ class Rewriter:
         written = yield from self.rewrite(cursor, self.files, every)
         return Rewrite(written=written, rows_copied=self.writer.rows_written)
 
+    def found(
+        self, cursor: duckdb.DuckDBPyConnection, where: Expr, condition: str, statement: str
+    ) -> tuple[dict[int, int], dict[int, RowIndices]]:
+        """Count each file's rows for which ``where`` is true, and return, by file, the places of
+        those that are to be marked as deleted.
+
+        Where rows may be marked, one pass finds both, and looks for deleted rows among those that
+        fit, which are few.
+        """
+        sizes = (self.files.sizes[place] for place in self.files.chosen)
+        if (
+            statement not in self.files.layout.marks_deletes
+            or max(sizes, default=0) < MARKS.least_bytes
+        ):
+            return self.matched(cursor, where, condition), {}
+        counts = np.zeros(len(self.files.paths), np.int64)
+        parts: list[RowIndices] = []
+        for keys in self._keys(cursor, where, condition):
+            counts += np.bincount(keys >> _ROW_BITS, minlength=len(counts))
+            if counts.sum() <= MARKS.rows:
+                parts.append(keys)
+        matched = {int(place): int(counts[place]) for place in np.flatnonzero(counts)}
+        stay = self.to_mark(matched, statement)
+        if stay and counts.sum() > MARKS.rows:
+            return matched, self.marked(cursor, self.files.only(stay), where, condition)
+        keys = np.sort(np.concatenate(parts)) if stay else np.zeros(0, np.int64)
+        marked = {}
+        for place in stay:
+            first, last = np.searchsorted(keys, [place << _ROW_BITS, (place + 1) << _ROW_BITS])
+            marked[place] = keys[first:last] & ((1 << _ROW_BITS) - 1)
+        return matched, marked
+
+    def _keys(
+        self, cursor: duckdb.DuckDBPyConnection, where: Expr, condition: str
+    ) -> Iterator[RowIndices]:
+        """Yield the rows for which ``where`` is true: each row's place, above it that of its
+        file.
+        """
+        files, deleted = self.files, self.files.deleted
+        gone: RowIndices | None = None
+        if deleted.positions is not None and not deleted.equality and only_compares(where):
+            files = replace(files, deleted=Deleted(few=deleted.few))
+            gone = _keyed(deleted.positions)
+        rows = files.bind(cursor, where=where)
+        with translated(files.layout.table):
+            sql = f"SELECT {FILE} AS file, {ROW} AS row FROM ({rows}) AS t WHERE {condition}"
+            for batch in arrow_reader(cursor, sql):
+                keys = _keyed(pa.Table.from_batches([batch]))
+                if gone is not None and len(gone):
+                    at = np.minimum(np.searchsorted(gone, keys), len(gone) - 1)
+                    keys = keys[gone[at] != keys]
+                yield keys
+
     def matched(
         self, cursor: duckdb.DuckDBPyConnection, where: Expr, condition: str
     ) -> dict[int, int]:
@@ -217,6 +271,8 @@ class Rewriter:
 
     def counted(self, cursor: duckdb.DuckDBPyConnection, files: Files) -> dict[int, int]:
         """Return the number of live rows of each file; it reads no column."""
+        if not files.chosen:
+            return {}
         return self._count(
             cursor, f"SELECT {FILE}, count(*) FROM ({files.bind(cursor)}) GROUP BY ALL"
         )
@@ -275,7 +331,7 @@ class Rewriter:
 
     def marked(
         self, cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr, condition: str
-    ) -> dict[int, npt.NDArray[np.int64]]:
+    ) -> dict[int, RowIndices]:
         """Return, by file, the places of the rows for which ``where`` is true."""
         if not files.chosen:
             return {}
@@ -284,9 +340,7 @@ class Rewriter:
             f"SELECT {FILE}, {ROW} FROM ({files.bind(cursor, where=where)}) AS t WHERE {condition}",
         )
 
-    def placed(
-        self, cursor: duckdb.DuckDBPyConnection, sql: str
-    ) -> dict[int, npt.NDArray[np.int64]]:
+    def placed(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> dict[int, RowIndices]:
         """Return rows, which the SQL gives as a file's and a row's place, in order by file."""
         with translated(self.files.layout.table):
             found = cursor.execute(f"{sql} ORDER BY ALL").fetchnumpy()
@@ -295,7 +349,7 @@ class Rewriter:
         parts = zip(np.split(places, cuts), np.split(rows, cuts), strict=True)
         return {int(file[0]): part for file, part in parts if len(file)}
 
-    def again(self, marked: Mapping[int, npt.NDArray[np.int64]]) -> tuple[Written, ...]:
+    def again(self, marked: Mapping[int, RowIndices]) -> tuple[Written, ...]:
         """Return the files that stay, with their deleted rows: those of before and ``marked``."""
         files = data_files(self.table.files.take(pa.array(list(marked), pa.int64())))
         deleted = self.files.deleted
@@ -305,7 +359,7 @@ class Rewriter:
     def moved(
         self,
         cursor: duckdb.DuckDBPyConnection,
-        marked: Mapping[int, npt.NDArray[np.int64]],
+        marked: Mapping[int, RowIndices],
         rows_of: Callable[[Files], str],
     ) -> Program[tuple[Written, ...]]:
         """Return the files that stay, and write those of their ``marked`` rows that go on.
@@ -324,12 +378,14 @@ class Rewriter:
         return self.again(marked) + (yield from self.writer.rows(batches))
 
     def record(
-        self, cursor: duckdb.DuckDBPyConnection, sql: str
+        self, cursor: duckdb.DuckDBPyConnection, rows: Callable[[], str]
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
-        """Write change files of the rows of ``sql``, if the table keeps a change data feed."""
+        """Write change files of the SQL that ``rows`` returns, if the table keeps a change data
+        feed.
+        """
         if self.changes is None:
             return ()
-        written = yield from self.changes.rows(self.changes.stream(cursor, sql))
+        written = yield from self.changes.rows(self.changes.stream(cursor, rows()))
         return tuple(
             (ChangeFile(w.file.path, w.file.size, w.file.partition_values), w.body) for w in written
         )
@@ -360,6 +416,25 @@ class Rewriter:
     def _count(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> dict[int, int]:
         with translated(self.files.layout.table):
             return dict(cursor.execute(sql).fetchall())
+
+
+def only_compares(expr: Expr) -> bool:
+    """Return whether an expression compares columns with each other and with constants, and so
+    raises no error for any row.
+    """
+    if isinstance(expr, (Column, Literal)):
+        return True
+    inner = ("and", "or", "not")
+    if not isinstance(expr, Call) or expr.name not in (*COMPARISONS, "in", "is_null", *inner):
+        return False
+    return all(only_compares(arg) for arg in expr.args)
+
+
+def _keyed(rows: pa.Table) -> RowIndices:
+    """Return rows, given by ``file`` and ``row``, as one number each, ascending."""
+    file, row = (rows[name].to_numpy() for name in ("file", "row"))
+    # A stable sort takes advantage of rows that are in order.
+    return np.sort((file << _ROW_BITS) | row, kind="stable")
 
 
 def _assigned(assignments: Mapping[str, Expr], schema: pa.Schema, read: Renamed) -> dict[str, str]:

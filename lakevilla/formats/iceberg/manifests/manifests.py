@@ -914,6 +914,7 @@ def _struct(row: _Row) -> DeleteFile:
 
 
 def _listed(row: _Row) -> _Row:
+    is_alone = row["kind"] == "position" and row["target"] is not None
     return {
         "path": row["path"],
         "kind": row["kind"],
@@ -922,7 +923,8 @@ def _listed(row: _Row) -> _Row:
         "offset": row["offset"],
         "length": row["length"],
         "rows": row["rows"] if row["kind"] == "vector" else None,
-        "alone": row["kind"] == "position" and row["target"] is not None,
+        "alone": is_alone,
+        "most": row["rows"] if is_alone else None,
     }
 
 

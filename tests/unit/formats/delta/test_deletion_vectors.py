@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta import deletion_vectors
 from lakevilla.formats.delta.deletion_vectors import (
+    among,
     decode_bitmap,
     encode_bitmap,
     read_vector,
@@ -118,6 +119,14 @@ def test_no_file_is_named_where_no_row_is_deleted() -> None:
 def test_rows_are_united_once_and_in_order(parts: list[list[int]]) -> None:
     found = united(*(np.array(sorted(part), np.int64) for part in parts))
     assert found.tolist() == sorted({row for part in parts for row in part})
+
+
+@given(st.sets(st.integers(0, 50)), st.sets(st.integers(0, 50)))
+def test_rows_are_found_among_others(some: set[int], others: set[int]) -> None:
+    rows = np.array(sorted(some), np.int64)
+    found = among(rows, np.array(sorted(others), np.int64))
+    assert set(rows[found].tolist()) == some & others
+    assert set(rows[~found].tolist()) == some - others
 
 
 def store(tables: Tables, *bitmaps: bytes) -> list[int]:
