@@ -143,10 +143,11 @@ def decided_by(
 ) -> Decided:
     """Return the decision for a HEAD with a commit of this transaction's id.
 
-    Raise if the commit was made by another process, which has resumed the transaction.
+    Raise if the commit was made by another process, which has resumed the transaction. Not so if it
+    is a member: only a transaction that was never saved is one, so its operations are its own.
     """
     txn.ending.head_tried = txn.ending.proposed = None
-    if summary.hash not in txn.ending.digests:
+    if summary.hash not in txn.ending.digests and txn.id not in summary.members:
         raise txn.fail(
             TransactionAborted(
                 f"transaction {txn.id} was resumed and committed by another process: "
