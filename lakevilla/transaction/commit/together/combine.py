@@ -78,6 +78,8 @@ from lakevilla.transaction.verbs.read_write import execute
 MOST_MEMBERS = 64
 #: For so long a lake is hot after transactions have changed the same rows.
 _HOT_SECONDS = 2.0
+#: Until then a lake or table is hot whose rows no transaction has lost: never.
+COLD = float("-inf")
 #: So often the members that wait are performed together before each of them commits by itself.
 _MOST_ATTEMPTS = 3
 #: For so long a leader performs what other processes propose, while its own members wait.
@@ -127,7 +129,7 @@ class Combining(Group[Waiting]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._hot_until = float("-inf")
+        self._hot_until = COLD
         self._hot_tables: dict[str, float] = {}
         self.offer: Offer | None = None
         self.left = 0
@@ -139,10 +141,8 @@ class Combining(Group[Waiting]):
 
     def is_hot(self, context: Context, tables: Iterable[str] = ()) -> bool:
         now = context.clock.elapsed()
-        cold = float("-inf")
-        return now < self._hot_until and all(
-            now < self._hot_tables.get(table, cold) for table in tables
-        )
+        ends = [self._hot_until, *(self._hot_tables.get(table, COLD) for table in tables)]
+        return now < max(min(ends), COLD)
 
     def refuse(self, txn_id: str) -> None:
         """Note that another process's transaction could not be performed here."""
