@@ -280,7 +280,7 @@ def why_unintended(
         return "it names tables that the leader does not write"
     for table, intended in intent.tables.items():
         state = head.tables.get(table)
-        if state is None or state.dropped or state.guarded or state.catalog:
+        if state is None or state.dropped or state.catalog:
             return f"{table}: it is no table that others may change"
         if state.table_id != intended.table_id:
             return f"{table}: it is another table by now"

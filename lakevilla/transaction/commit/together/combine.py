@@ -316,6 +316,7 @@ def _lead(
         attempt = yield from _performed(context, group, present, others)
         if attempt is not None:
             yield from _commit(group, attempt, steps)
+    group.forget_if_left(context)
     return own.answer
 
 

@@ -324,7 +324,7 @@ def intent_of(txn: TransactionState, head: Head) -> Program[Intent | None]:
     tables: dict[str, IntendedTable] = {}
     for table in sorted(named):
         state, snapshot = head.tables.get(table), txn.work.tables[table].snapshot
-        if state is None or state.dropped or state.guarded or state.catalog:
+        if state is None or state.dropped or state.catalog:
             return None
         if state.table_id != snapshot.table_id:
             return None
