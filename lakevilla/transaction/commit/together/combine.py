@@ -86,6 +86,8 @@ _MOST_ATTEMPTS = 3
 _SECONDS_FOR_OTHERS = 0.5
 #: After so many proposals in a row that no leader has performed, a process leads without a wait.
 _MOST_LEFT = 2
+#: A transaction that has redone its operations so often loses its rows to other processes.
+_MANY_REDOS = 1
 #: So many intents that could not be performed are remembered, so as not to perform them again.
 _MOST_REFUSED = 1000
 
@@ -115,7 +117,8 @@ class Combining(Group[Waiting]):
     """The transactions of a lake that wait to be combined.
 
     The lake is *hot* in this process for some seconds after a transaction has lost a race for rows
-    or was combined: then ``lake.run`` defers operations by itself. So is each of its tables.
+    or was combined: then ``lake.run`` defers operations by itself. So is each of its tables. It is
+    *shared* while other processes change the same rows.
 
     Attributes
     ----------
@@ -131,6 +134,7 @@ class Combining(Group[Waiting]):
         super().__init__()
         self._hot_until = COLD
         self._hot_tables: dict[str, float] = {}
+        self._shared_until = COLD
         self.offer: Offer | None = None
         self.left = 0
         self.refused: dict[str, None] = {}
@@ -143,6 +147,13 @@ class Combining(Group[Waiting]):
         now = context.clock.elapsed()
         ends = [self._hot_until, *(self._hot_tables.get(table, COLD) for table in tables)]
         return now < max(min(ends), COLD)
+
+    def note_shared(self, context: Context) -> None:
+        self._shared_until = context.clock.elapsed() + _HOT_SECONDS
+
+    def is_shared(self, context: Context) -> bool:
+        is_crowded = commits_of(context).is_crowded(context)
+        return is_crowded or (context.proposes() and context.clock.elapsed() < self._shared_until)
 
     def refuse(self, txn_id: str) -> None:
         """Note that another process's transaction could not be performed here."""
@@ -227,8 +238,10 @@ def defer_again(txn: TransactionState, found: Examination) -> bool:
     if found.redo_from is None or found.remarked or not may_be_member(txn):
         return False
     group, commits = _group_of(context), commits_of(context)
+    if txn.work.redos >= _MANY_REDOS:
+        group.note_shared(context)
     if not (
-        group.present() or commits.present() or group.is_hot(context) or commits.is_crowded(context)
+        group.present() or commits.present() or group.is_hot(context) or group.is_shared(context)
     ):
         return False  # no other transaction is about to commit
     if txn.work.redos >= context.settings.max_redos:
@@ -522,6 +535,8 @@ def _note_hot(context: Context, group: Combining, attempt: Attempt, summary: Com
     group.left = 0
     if len(summary.members) > 1:
         group.note_hot(context, attempt.txn.written)
+    if len(summary.members) > len(attempt.members):
+        group.note_shared(context)
 
 
 def _drop(group: Combining, attempt: Attempt, answers: Mapping[Waiting, Answer]) -> Program[None]:
@@ -591,7 +606,7 @@ def _is_shared(context: Context, group: Combining, present: Collection[Waiting])
     if any(one.txn.ending.proposed is not None for one in present):
         return True
     written = {table for one in present for table in one.txn.written}
-    return commits_of(context).is_crowded(context) and group.is_hot(context, written)
+    return group.is_shared(context) and group.is_hot(context, written)
 
 
 def _await_others(
@@ -682,6 +697,7 @@ def _answer_committed(context: Context, group: Combining) -> Program[bool]:
     for one, summary in found.items():
         group.left = 0
         group.note_hot(context, one.txn.written)
+        group.note_shared(context)
         answers[one] = Decided(held, summary, together)
     group.answer(answers)
     group.forget_if_left(context)
