@@ -134,7 +134,7 @@ class Combining(Group[Waiting]):
         super().__init__()
         self._hot_until = COLD
         self._hot_tables: dict[str, float] = {}
-        self._shared_until = COLD
+        self._shared_until = float("-inf")
         self.offer: Offer | None = None
         self.left = 0
         self.refused: dict[str, None] = {}
@@ -617,12 +617,14 @@ def _await_others(
     Then return what other processes propose on the same tables, for this process to perform. None
     if a member was answered, or if the proposal is over.
     """
-    if (yield from _answer_committed(context, group)):
+    base = context.held
+    assert base is not None, "a transaction with operations has read HEAD"
+    if (yield from _answer_committed(context, group, base)):
         return None
     if group.offer is not None and not any(one.txn.ending.proposed is not None for one in present):
         group.left += 1
         group.forget_offer(context)
-    if group.offer is None and not (yield from _offer(context, group, present)):
+    if group.offer is None and not (yield from _offer(context, group, present, base)):
         return None
     if group.offer is not None and group.left < _MOST_LEFT:
         with during("wait"):
@@ -634,16 +636,18 @@ def _await_others(
     written = {table for one in present for table in one.txn.written}
     room = MOST_MEMBERS - len(present)
     found = yield from intents_of_others(context, group.offer, written, known)
-    return None if (yield from _answer_committed(context, group)) else found[:room]
+    base = context.held or base
+    return None if (yield from _answer_committed(context, group, base)) else found[:room]
 
 
-def _offer(context: Context, group: Combining, present: Sequence[Waiting]) -> Program[bool]:
+def _offer(
+    context: Context, group: Combining, present: Sequence[Waiting], base: HeldHead
+) -> Program[bool]:
     """Propose the operations of all members whose operations any leader may perform.
 
-    False if a member has left meanwhile: then the leader begins anew.
+    ``base`` has none of them: leaders look only at later commits. False if a member has left
+    meanwhile: then the leader begins anew.
     """
-    base = context.held
-    assert base is not None, "a transaction with operations has read HEAD"
     intents: dict[Waiting, Intent] = {}
     for one in present[:MOST_COMMITS]:
         intent = None
@@ -670,15 +674,13 @@ def _look(context: Context, group: Combining) -> Program[HeldHead | None]:
     held = yield from context.head()
     assert held is not None, "a lake with a commit under way has a HEAD"
     made = group.offer
-    if made is None or (yield from _answer_committed(context, group)):
+    if made is None or (yield from _answer_committed(context, group, held)):
         return None
     return None if is_over(made.proposal.replacement, held.head) else held
 
 
-def _answer_committed(context: Context, group: Combining) -> Program[bool]:
-    """Answer the members whose commits the newest known HEAD has; return whether there are any."""
-    held = context.held
-    assert held is not None
+def _answer_committed(context: Context, group: Combining, held: HeldHead) -> Program[bool]:
+    """Answer the proposed members whose commits HEAD has; return whether there are any."""
     found: dict[Waiting, CommitSummary] = {}
     answers: dict[Waiting, Answer] = {}
     for one in group.present():

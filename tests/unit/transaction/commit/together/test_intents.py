@@ -29,6 +29,7 @@ from lakevilla.transaction.commit.together import combine
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.read_write import execute
 from lakevilla_testing.histories.plan import small_limits
+from lakevilla_testing.planted.bugs import attribute
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 replace = msgspec.structs.replace
@@ -150,14 +151,12 @@ def test_whoever_is_alone_commits_by_itself_after_a_wait(lake: MemoryLake) -> No
     assert lake.rows("a")[0] == 110
 
 
-def test_a_transaction_on_a_table_that_is_not_hot_goes_the_usual_way(
-    lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(combine, "COLD", float("-inf"))
-    peer = lake.peer()
-    txn = adding(peer, 10)
-    combine._group_of(peer.context).note_hot(peer.context, ["b"])
-    peer.commit(txn)
+def test_a_transaction_on_a_table_that_is_not_hot_goes_the_usual_way(lake: MemoryLake) -> None:
+    with attribute(combine, "COLD", float("-inf")):
+        peer = lake.peer()
+        txn = adding(peer, 10)
+        combine._group_of(peer.context).note_hot(peer.context, ["b"])
+        peer.commit(txn)
     assert lake.head.commits[-1].txn == txn.id
 
 
@@ -326,15 +325,12 @@ def test_an_invalid_intent_is_left_and_its_owner_commits_by_itself(
     assert lake.keys(INBOX_PREFIX) == []
 
 
-def test_a_client_that_does_not_know_intents_leaves_them(
-    lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_does_not_know_intents_leaves_them(lake: MemoryLake) -> None:
     peer, older = lake.peer(), lake.peer()
     owner = proposed(peer, adding(peer, 10))
-    monkeypatch.setattr(Proposal, "FORMAT", 2)
     own = adding(older, 1)
-    older.commit(own)
-    monkeypatch.undo()
+    with attribute(Proposal, "FORMAT", 2):
+        older.commit(own)
     assert lake.rows("a")[0] == 101
     assert len(lake.keys(INBOX_PREFIX)) == 1
     owner.finish()
