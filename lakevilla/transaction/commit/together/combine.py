@@ -78,6 +78,8 @@ from lakevilla.transaction.verbs.read_write import execute
 MOST_MEMBERS = 64
 #: For so long a lake is hot after transactions have changed the same rows.
 _HOT_SECONDS = 2.0
+#: For so long a lake is shared after other processes have changed the same rows. They may be busy.
+_SHARED_SECONDS = 5.0
 #: Until then a lake or table is hot whose rows no transaction has lost: never.
 COLD = float("-inf")
 #: So often the members that wait are performed together before each of them commits by itself.
@@ -140,16 +142,19 @@ class Combining(Group[Waiting]):
         self.refused: dict[str, None] = {}
 
     def note_hot(self, context: Context, tables: Iterable[str] = ()) -> None:
-        self._hot_until = context.clock.elapsed() + _HOT_SECONDS
-        self._hot_tables.update(dict.fromkeys(tables, self._hot_until))
+        until = context.clock.elapsed() + _HOT_SECONDS
+        self._hot_until = max(self._hot_until, until)
+        for table in tables:
+            self._hot_tables[table] = max(self._hot_tables.get(table, until), until)
 
     def is_hot(self, context: Context, tables: Iterable[str] = ()) -> bool:
         now = context.clock.elapsed()
         ends = [self._hot_until, *(self._hot_tables.get(table, COLD) for table in tables)]
         return now < max(min(ends), COLD)
 
-    def note_shared(self, context: Context) -> None:
-        self._shared_until = context.clock.elapsed() + _HOT_SECONDS
+    def note_shared(self, context: Context, tables: Iterable[str]) -> None:
+        self._shared_until = self._hot_until = context.clock.elapsed() + _SHARED_SECONDS
+        self._hot_tables.update(dict.fromkeys(tables, self._shared_until))
 
     def is_shared(self, context: Context) -> bool:
         is_crowded = commits_of(context).is_crowded(context)
@@ -239,7 +244,7 @@ def defer_again(txn: TransactionState, found: Examination) -> bool:
         return False
     group, commits = _group_of(context), commits_of(context)
     if txn.work.redos >= _MANY_REDOS:
-        group.note_shared(context)
+        group.note_shared(context, txn.written)
     if not (
         group.present() or commits.present() or group.is_hot(context) or group.is_shared(context)
     ):
@@ -536,7 +541,7 @@ def _note_hot(context: Context, group: Combining, attempt: Attempt, summary: Com
     if len(summary.members) > 1:
         group.note_hot(context, attempt.txn.written)
     if len(summary.members) > len(attempt.members):
-        group.note_shared(context)
+        group.note_shared(context, attempt.txn.written)
 
 
 def _drop(group: Combining, attempt: Attempt, answers: Mapping[Waiting, Answer]) -> Program[None]:
@@ -698,8 +703,7 @@ def _answer_committed(context: Context, group: Combining, held: HeldHead) -> Pro
     together = frozenset(one.txn.id for one in found)
     for one, summary in found.items():
         group.left = 0
-        group.note_hot(context, one.txn.written)
-        group.note_shared(context)
+        group.note_shared(context, one.txn.written)
         answers[one] = Decided(held, summary, together)
     group.answer(answers)
     group.forget_if_left(context)
