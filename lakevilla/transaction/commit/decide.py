@@ -120,7 +120,7 @@ def _declined(
         return landed
     if found.conflict is not None:
         raise txn.fail(found.conflict)
-    defer_again(txn, found)
+    defer_again(txn, found, held.head)
     with during("validate"):
         yield from rebase(txn, held, found)
     return Redone()

@@ -375,6 +375,11 @@ class Combined:
     has_lost_one: Callable[[], bool]
     has_listed: bool = False
 
+    @property
+    def is_shared(self) -> bool:
+        """True if it performs operations of another process."""
+        return not all(one.is_own for one in self.members)
+
     def is_too_late(self, number: int) -> bool:
         """Return whether the HEAD with this number must not be replaced for one of the members."""
         return any(one.until is not None and one.until < number for one in self.members)

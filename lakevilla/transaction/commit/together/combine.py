@@ -23,7 +23,7 @@ from functools import partial
 import pyarrow as pa
 
 from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError, StoreError
-from lakevilla.global_log.head import CommitSummary
+from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.inbox.proposal import (
     MOST_COMMITS,
     IntendedTable,
@@ -88,8 +88,8 @@ _MOST_ATTEMPTS = 3
 _SECONDS_FOR_OTHERS = 0.5
 #: After so many proposals in a row that no leader has performed, a process leads without a wait.
 _MOST_LEFT = 2
-#: A transaction that has redone its operations so often loses its rows to other processes.
-_MANY_REDOS = 1
+#: A transaction that has lost its tables to so many commits loses them to other processes.
+_MANY_LOST = 2
 #: So many intents that could not be performed are remembered, so as not to perform them again.
 _MOST_REFUSED = 1000
 
@@ -155,6 +155,9 @@ class Combining(Group[Waiting]):
     def note_shared(self, context: Context, tables: Iterable[str]) -> None:
         self._shared_until = self._hot_until = context.clock.elapsed() + _SHARED_SECONDS
         self._hot_tables.update(dict.fromkeys(tables, self._shared_until))
+
+    def note_unshared(self) -> None:
+        self._shared_until = float("-inf")
 
     def is_shared(self, context: Context) -> bool:
         is_crowded = commits_of(context).is_crowded(context)
@@ -232,29 +235,37 @@ def _may_be_combined(done: Done) -> bool:
     return not done.observed and is_for_others(done.operation)
 
 
-def defer_again(txn: TransactionState, found: Examination) -> bool:
+def defer_again(txn: TransactionState, found: Examination, head: Head) -> bool:
     """Defer a transaction's operations again after a conflict, if it may be a member then.
 
     To redo them with those of other transactions costs less than to race against these. The
-    transaction must still move to the state that ``found`` describes. False if it must redo its
-    operations by itself.
+    transaction must still move to ``head``, the state that ``found`` describes. False if it must
+    redo its operations by itself.
     """
     context = txn.context
-    if found.redo_from is None or found.remarked or not may_be_member(txn):
+    if found.redo_from is None or found.remarked:
         return False
     group, commits = _group_of(context), commits_of(context)
-    if txn.work.redos >= _MANY_REDOS:
-        group.note_shared(context, txn.written)
-    if not (
-        group.present() or commits.present() or group.is_hot(context) or group.is_shared(context)
-    ):
+    if txn.combined is not None:
+        group.note_shared(context, txn.written)  # with its own process it does not compete
+    if not may_be_member(txn):
+        return False
+    written = txn.written
+    lost = sum(
+        commit.sequence > txn.bound.sequence and not written.isdisjoint(commit.tables)
+        for commit in head.commits
+    )
+    is_alone = not (group.present() or commits.present())
+    if is_alone and txn.work.redos + lost >= _MANY_LOST:
+        group.note_shared(context, written)
+    if is_alone and not (group.is_hot(context) or group.is_shared(context)):
         return False  # no other transaction is about to commit
     if txn.work.redos >= context.settings.max_redos:
         return False
     defer(txn, {done.table for done in txn.work.done})
     txn.work.redos += 1
     found.redo_from = None
-    group.note_hot(context, txn.written)
+    group.note_hot(context, written)
     return True
 
 
@@ -540,8 +551,11 @@ def _note_hot(context: Context, group: Combining, attempt: Attempt, summary: Com
     group.left = 0
     if len(summary.members) > 1:
         group.note_hot(context, attempt.txn.written)
+    combined = attempt.txn.combined
     if len(summary.members) > len(attempt.members):
         group.note_shared(context, attempt.txn.written)
+    elif combined is not None and combined.has_listed:
+        group.note_unshared()
 
 
 def _drop(group: Combining, attempt: Attempt, answers: Mapping[Waiting, Answer]) -> Program[None]:

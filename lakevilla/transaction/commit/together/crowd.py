@@ -474,7 +474,8 @@ def _prepare_batch(context: Context, group: CommitGroup) -> Program[Replacement 
     for one in batch.accepted:
         combined = one.txn.combined
         if combined is not None and combined.has_listed:
-            crowd = len(batch.accepted) - 1 + len(combined.members)
+            # Nothing of other processes: then the crowd is over.
+            crowd = len(batch.accepted) - 1 + len(combined.members) if combined.is_shared else 1
             new = msgspec.structs.replace(new, crowd=crowd, listed=new.replacement)
     return (yield from begin_replacing(group, base, new, batch.accepted))
 
