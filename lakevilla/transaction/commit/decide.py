@@ -25,7 +25,7 @@ from lakevilla.markers.reservation import reserved_ahead
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.together.combine import defer_again
-from lakevilla.transaction.commit.together.crowd import commit_together, wait_until_over
+from lakevilla.transaction.commit.together.crowd import announce, commit_together, wait_until_over
 from lakevilla.transaction.commit.together.group import (
     Candidate,
     Declined,
@@ -121,6 +121,8 @@ def _declined(
     if found.conflict is not None:
         raise txn.fail(found.conflict)
     defer_again(txn, found, held.head)
+    if txn.combined is not None and txn.combined.is_shared:
+        yield from announce(txn.context, len(txn.combined.members))
     with during("validate"):
         yield from rebase(txn, held, found)
     return Redone()

@@ -1,6 +1,7 @@
 """Test operations that other processes perform: with a crash at every request, in every order."""
 
 import random
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.global_log.repo import commits_since
 from lakevilla.store.effects import sleep
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.together import combine, group
 from lakevilla.transaction.verbs.read_write import execute
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of
@@ -19,6 +21,7 @@ from lakevilla_testing.histories.exhaustive import (
     interleavings,
 )
 from lakevilla_testing.histories.plan import small_limits
+from lakevilla_testing.planted.bugs import attribute
 from lakevilla_testing.tables.reader import run_now
 from lakevilla_testing.world.timed import TimedSimulation
 from tests.simulation.races.test_combined import _drawn
@@ -193,6 +196,34 @@ def test_32_processes_on_one_row_lose_nothing_and_commit_together():
     invariants.no_id_commits_twice(simulation.store, TABLES)
     assert len(done) > 6 * 30
     assert len(set(done)) == 32
+
+
+def test_processes_find_out_by_themselves_that_they_change_the_same_rows():
+    simulation = TimedSimulation(3)
+    simulation.store = lake().store
+    done = []
+
+    def works(client):
+        context = context_of(client)
+        yield from sleep(0.5 * client.random.random())
+        while simulation.now < 10:
+            txn = begin(client, context=context)
+            combine.defer_if_hot(txn)  # as ``lake.run`` does
+            yield from add_to(txn, "a", 1)
+            yield from commit(txn)
+            done.append((simulation.now, client.name))
+
+    usual = [(combine, "COLD", float("-inf")), (group, "CROWD", 2), (group, "DOUBTFUL_SECONDS", 5)]
+    with ExitStack() as planted:
+        for one in usual:
+            planted.enter_context(attribute(*one))
+        for number in range(8):
+            simulation.add(f"process {number}", works)
+        simulation.run()
+    assert balances(simulation)["a"][0] == 100 + len(done)
+    late = [name for now, name in done if now > 5]
+    assert len(late) > 5 * 8, "raced for HEAD alone they make four a second"
+    assert len(set(late)) == 8
 
 
 # ------------------------------------------------------------------ mishaps

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.inbox.fold import Taken, fitting_intents, is_doubtful, take_along
 from lakevilla.global_log.inbox.proposal import (
     FORMAT_WITH_INTENTS,
@@ -29,11 +29,13 @@ from lakevilla.global_log.inbox.proposal import (
 from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import lead_or_follow
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import tables_read
 from lakevilla.transaction.commit.together.group import (
+    CROWD,
     MOST,
     Answer,
     Candidate,
@@ -373,6 +375,23 @@ def intents_of_others(
         return (yield from fitting_intents(base.head, others, written, known))
     except LakeVillaError:
         return []
+
+
+def announce(context: Context, members: int) -> Program[None]:
+    """Tell in HEAD that processes change the same rows, unless HEAD tells it already.
+
+    A process that wins each race would not find out, and the others would lose for ever.
+    """
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from ()
+        if head.crowd >= CROWD:
+            return None
+        new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        return msgspec.structs.replace(new, crowd=max(members, CROWD), listed=new.replacement)
+
+    with suppress(LakeVillaError):
+        yield from replace_until_stored(context, change)
 
 
 def wait_until_over(txn: TransactionState) -> Program[Settled | None]:

@@ -26,6 +26,7 @@ from lakevilla.store.effects import Get, List, Put, Sleep
 from lakevilla.sublogs.operations import Alter, Drop, Guard, Update
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.together import combine
+from lakevilla.transaction.commit.together import group as crowds
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.read_write import execute
 from lakevilla_testing.histories.plan import small_limits
@@ -158,6 +159,33 @@ def test_a_transaction_on_a_table_that_is_not_hot_goes_the_usual_way(lake: Memor
         combine._group_of(peer.context).note_hot(peer.context, ["b"])
         peer.commit(txn)
     assert lake.head.commits[-1].txn == txn.id
+
+
+def test_a_process_that_meets_no_other_does_not_ask_for_one_again(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    with attribute(crowds, "CROWD", 2):
+        group = combine._group_of(peer.context)
+        group.note_shared(peer.context, ["a"])
+        for listed in (1, 1):
+            peer.commit(adding(peer, 1))
+            assert not group.is_shared(peer.context)
+            assert len(peer.asked_for(List, INBOX_PREFIX)) == listed
+
+
+def test_a_combined_transaction_that_loses_its_rows_shows_that_they_are_shared(
+    lake: MemoryLake,
+) -> None:
+    peer, rival = lake.peer(), lake.peer()
+    with attribute(crowds, "CROWD", 2):
+        first, second, third = [peer.steps(commit(adding(peer, 1))) for _ in range(3)]
+        first.finish()
+        step_until(second, Put, "HEAD.json")
+        rival.commit(adding(rival, 10))
+        assert not combine._group_of(peer.context).is_shared(peer.context)
+        second.finish()
+        third.finish()
+        assert combine._group_of(peer.context).is_shared(peer.context)
+    assert lake.rows("a")[0] == 113
 
 
 # ---------------------------------------------------------------- exactly one outcome
