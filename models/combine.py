@@ -24,6 +24,8 @@ K9  An attempt that may have arrived is sent again, the very same, until its out
 K10 A transaction that is proposed is not performed at home while another process may include it.
 H3  Nobody is told anything before it is decided.
 W   A proposal is included only in the ``WINDOW`` replacements after the HEAD that its owner knew.
+P   Its owner tells nobody no before that, though its operations fail at home: they may succeed on
+    the state on which another process performs them.
 
 Invariants
 ----------
@@ -57,6 +59,7 @@ FLAWS = {
     "told_before_decided": "H3",
     "members_not_looked_for": "K7",
     "taken_after_window": "W",
+    "refused_while_proposed": "P",
     "count_of_the_proposal": "K4",
 }
 #: Rules that no invariant needs. Without K10 a transaction may be performed at two places; K7 and
@@ -234,8 +237,8 @@ class Combine:
         under_way: set[str] = set()
         if attempt is not None and attempt.state != "performed":
             under_way.update(name for name, _ in attempt.group)
-        if state.proposal is not None:
-            under_way.add("b")
+        if state.proposal is not None and self.flaw != "refused_while_proposed":
+            under_way.add("b")  # P
         for name in OWN:
             is_free = name not in under_way and name not in state.members
             if state.faults and state.of(name).answer == "nothing" and is_free:

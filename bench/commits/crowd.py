@@ -28,6 +28,7 @@ from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import Program, sleep
 from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.together.combine import defer_if_hot
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
@@ -133,6 +134,7 @@ class Crowd:
         update = Update(table, change, parse_predicate(f"id = {id_}"))
         while True:
             txn = _begin(context, client)
+            defer_if_hot(txn)  # as ``lake.run`` and a statement by itself do
             yield from execute(txn, update, "update")
             try:
                 yield from commit(txn)

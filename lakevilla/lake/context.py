@@ -364,8 +364,13 @@ class Context:
         return not (yield from self.replaces()) if held is None else held.head.as_log
 
     def remember(self, held: HeldHead | None) -> None:
-        """Remember a HEAD, unless another thread has remembered a newer one meanwhile."""
+        """Remember a HEAD, unless another thread has remembered a newer one meanwhile.
+
+        The answer that there is none is older than a HEAD that another thread has found.
+        """
         known = self.held
+        if held is None and known is not None:
+            return
         if held is not None and known is not None:
             # Leaves that were fetched for one HEAD need not be fetched again for the other.
             held.head.tables.share(known.head.tables)

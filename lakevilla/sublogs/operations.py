@@ -372,6 +372,29 @@ def is_direct(operation: Operation) -> bool:
     return True
 
 
+def is_for_others(operation: Operation) -> bool:
+    """Return whether any client can perform the operation among those of other transactions.
+
+    It changes rows alone, and all that it reads beside its table is in the operation itself.
+    """
+    match operation:
+        case Update() | Delete():
+            return True
+        case Merge(columns=columns, source=source):
+            return columns is None and _is_held(source)
+        case Insert(source=source):
+            return _is_held(source)
+        case _:
+            return False
+
+
+def _is_held(source: Source) -> bool:
+    """Return whether the sublog has the rows of a source: the source reads no table and no file."""
+    if isinstance(source, QuerySource):
+        return not source.tables and all(map(_is_held, source.views.values()))
+    return isinstance(source, InlineSource)
+
+
 def is_blind(operation: Operation) -> bool:
     """Return whether the operation depends on no row of any table."""
     return isinstance(operation, Append | Create)

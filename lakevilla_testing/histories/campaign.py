@@ -138,7 +138,8 @@ def replay(
     )
     world = World(simulation, plan)
     error: Exception | None = None
-    with small_limits(plan.short, crowded=plan.crowded, whole=plan.whole):
+    hot = plan.crowded and plan.combined
+    with small_limits(plan.short, crowded=plan.crowded, whole=plan.whole, hot=hot):
         try:
             _play(world)
             _finish(world)

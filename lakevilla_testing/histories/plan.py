@@ -18,7 +18,7 @@ from lakevilla.global_log import bases, head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.lake import context as tail
 from lakevilla.settings import Settings
-from lakevilla.transaction.commit.together import group
+from lakevilla.transaction.commit.together import combine, group
 from lakevilla.transaction.state.values import Feature
 
 TABLES = ("a", "b", "c")
@@ -342,6 +342,16 @@ def draw_hot(seed: int, formats: LakeFormat) -> Plan:
     """Return the plan of a seed in which the threads of few clients change the same rows."""
     source = random.Random(f"{seed}/hot")
     plan = draw_formats(seed, formats)
+    hot = _hot(source, plan)
+    inbox = random.Random(f"{seed}/inbox")
+    if inbox.random() < 0.5:
+        return replace(hot, crowded=False)
+    # Their operations go by the inbox: the clients perform each other's.
+    clients, threads = inbox.choice((2, 3, 4)), inbox.choice((1, 1, 2, 3))
+    return replace(hot, crowded=True, clients=clients, threads=threads)
+
+
+def _hot(source: random.Random, plan: Plan) -> Plan:
     return replace(
         plan,
         combined=True,
@@ -429,12 +439,14 @@ def _hasty(settings: Settings, source: random.Random) -> Settings:
 
 
 @contextmanager
-def small_limits(short: bool, *, crowded: bool = False, whole: bool = False) -> Iterator[None]:
+def small_limits(
+    short: bool, *, crowded: bool = False, whole: bool = False, hot: bool = False
+) -> Iterator[None]:
     """Use pages of three commits, tails of two entries, and leaves of one to three tables.
 
     A LIST of a log begins two versions before a known one, and two bases are copied together. So a
     short history outgrows them.
-    ``crowded``: one client is a crowd. ``whole``: maps stay in HEAD.
+    ``crowded``: one client is a crowd. ``whole``: maps stay in HEAD. ``hot``: all tables are hot.
     """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT
     bytes_of_maps = leaves.INLINE_BYTES, leaves.LEAF_BYTES
@@ -442,6 +454,9 @@ def small_limits(short: bool, *, crowded: bool = False, whole: bool = False) -> 
     crowd, listed = (group.CROWD, group.DOUBTFUL_SECONDS), log._BEFORE
     if crowded:
         group.CROWD, group.DOUBTFUL_SECONDS = 0, 0.0
+    cold = combine.COLD
+    if hot:
+        combine.COLD = float("inf")
     if short:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = 3, 6, 2, 2
         log._BEFORE, bases.COPIED_TOGETHER = 2, 2
@@ -453,4 +468,5 @@ def small_limits(short: bool, *, crowded: bool = False, whole: bool = False) -> 
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = before
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = bytes_of_maps
         bases.COPIED_TOGETHER = together
+        combine.COLD = cold
         (group.CROWD, group.DOUBTFUL_SECONDS), log._BEFORE = crowd, listed

@@ -243,12 +243,21 @@ def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Try]:
         core = attempt.core
         summary = summaries.get(core.id)
         if summary is not None:
-            if summary.hash in core.ending.digests:
+            # Another client may have performed a member's operations, so that it knows no digest.
+            is_member = core.id in summary.members and not attempt.lost
+            if summary.hash in core.ending.digests or is_member:
                 winners[core.id] = attempt
         elif not core.through_head and core.id in logged and not attempt.lost:
             # If an attempt that lost had left its entry, the id or its rows would exist twice.
             winners[core.id] = attempt
     return winners
+
+
+def _by_others(world: World, commits: Sequence[CommitSummary]) -> int:
+    """Return how many transactions were performed by another client than their own."""
+    owners = {attempt.id: attempt.core.options.owner for attempt in world.attempts}
+    groups = [{owners[txn] for txn in one.members if txn in owners} for one in commits]
+    return sum(len(group) - 1 for group in groups if group)
 
 
 def _check_reported(
@@ -257,6 +266,7 @@ def _check_reported(
     own = [commit for commit in commits if commit.kind == "transaction"]
     decided = {txn for commit in own for txn in commit.transactions}
     world.events["combined"] += sum(len(commit.members) for commit in own)
+    world.events["by others"] += _by_others(world, own)
     logged = ids_in_logs(world)
     for attempt in world.attempts:
         writes = bool(attempt.core.work.done)

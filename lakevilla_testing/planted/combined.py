@@ -10,10 +10,12 @@ import msgspec
 
 from lakevilla.global_log import head as heads
 from lakevilla.global_log.commits import CommitObject, MemberPart
+from lakevilla.global_log.head import Head
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit import upload
 from lakevilla.transaction.commit.together import combine, join
+from lakevilla.transaction.state.parts import Combined
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.planted.bugs import attribute, instead, planted
@@ -127,4 +129,58 @@ def count_of_the_proposal() -> Iterator[None]:
         yield from first.setdefault(txn.id, list(original(txn)))
 
     with attribute(upload, "_members_of", members_of):
+        yield
+
+
+@planted(for_histories=False)
+def performed_after_the_window() -> Iterator[None]:
+    """What another process has proposed is committed after the last HEAD that its owner allows."""
+    with attribute(Combined, "is_too_late", lambda self, number: False):
+        yield
+
+
+@planted(for_histories=False)
+def refused_while_it_lives() -> Iterator[None]:
+    """An owner raises what its statement raised at home, though a leader may yet perform it."""
+
+    def wait_until_over(txn: TransactionState) -> Program[None]:
+        yield from ()
+        txn.ending.proposed = None
+
+    with attribute(combine, "wait_until_over", wait_until_over):
+        yield
+
+
+@planted(for_histories=False)
+def performed_twice() -> Iterator[None]:
+    """Two leaders have performed what a process proposed, and both commit it (K7)."""
+    with _members_unseen():
+        yield
+
+
+@planted(for_histories=False)
+def performed_on_a_redefined_table() -> Iterator[None]:
+    """A leader performs operations on a table whose definition has changed since they were made."""
+    original = combine._perform
+
+    def perform(combined: Any, operations: Any, tables: Any, small: Any) -> Program[None]:
+        kept = {table: msgspec.structs.replace(one, contract="") for table, one in tables.items()}
+        yield from original(combined, operations, kept, small)
+
+    with attribute(combine, "_perform", perform):
+        yield
+
+
+@planted(for_histories=False)
+def performed_for_the_fenced() -> Iterator[None]:
+    """A leader performs what a fenced transaction has proposed, and commits it (K7)."""
+
+    def has_changed(combined: Any, head: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    def is_fenced(self: Head, txn: str) -> bool:
+        return False
+
+    with attribute(join, "_has_changed", has_changed), attribute(Head, "is_fenced", is_fenced):
         yield

@@ -8,7 +8,7 @@ HEAD, may know more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -25,7 +25,13 @@ from lakevilla.global_log.head import (
     find_commit,
     successor,
 )
-from lakevilla.global_log.inbox.proposal import Claim, Proposal, ProposedCommit, is_over
+from lakevilla.global_log.inbox.proposal import (
+    Claim,
+    Intent,
+    Proposal,
+    ProposedCommit,
+    is_over,
+)
 from lakevilla.global_log.inbox.reliance import (
     Predicates,
     Reliance,
@@ -36,7 +42,7 @@ from lakevilla.global_log.inbox.reliance import (
 from lakevilla.global_log.repo import load_tables, make_room
 from lakevilla.ids import Ids, started_at
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Rename, Transplant, is_direct
+from lakevilla.sublogs.operations import Rename, Transplant, is_direct, is_for_others, tables_read
 
 #: The most commits in one replacement of HEAD, including the leader's own.
 MOST_TOGETHER = 64
@@ -227,6 +233,60 @@ def _only_changes_rows(part: TablePart) -> bool:
     has_metadata = change.metadata is not None or change.protocol is not None or change.domains
     is_made_or_dropped = part.created or part.dropped
     return bool(change.adds or change.removes) and not (has_metadata or is_made_or_dropped)
+
+
+def fitting_intents(
+    head: Head, proposals: Iterable[Proposal], written: Collection[str], known: Collection[str]
+) -> Program[list[tuple[Proposal, Intent]]]:
+    """Return the intents that may become members of a commit that replaces ``head``.
+
+    ``written`` are the tables that the leader's own members write, ``known`` the ids of
+    transactions that it does not perform for others. What an intent needs beside HEAD is found when
+    its operations are performed.
+    """
+    yield from load_tables(head, written)
+    seen, found = set(known), []
+    for proposal in proposals:
+        for intent in proposal.intents:
+            if intent.txn in seen or why_unintended(head, proposal, intent, written):
+                continue
+            seen.add(intent.txn)
+            found.append((proposal, intent))
+    return found
+
+
+def why_unintended(
+    head: Head, proposal: Proposal, intent: Intent, written: Collection[str]
+) -> str | None:
+    """Return why an intent can't be performed in a commit that replaces ``head``; None if it can.
+
+    The leaves of the tables that are ``written`` must be cached.
+    """
+    if proposal.lake_id != head.lake_id:
+        return "it is another lake's"
+    if not _is_in_time(head, proposal) or proposal.sequence > head.sequence:
+        return "HEAD has moved too far"
+    if head.is_fenced(intent.txn):
+        return "it was aborted"
+    since = commits_after(head, proposal.sequence)
+    if since is None:
+        return "the commits since then have moved to a page"
+    if find_commit(since, intent.txn) is not None:
+        return "it is committed"
+    if not intent.operations or not all(map(is_for_others, intent.operations)):
+        return "it does more than to change rows"
+    named = {table for one in intent.operations for table in (one.table, *tables_read(one))}
+    if named != intent.tables.keys() or not named.issubset(written):
+        return "it names tables that the leader does not write"
+    for table, intended in intent.tables.items():
+        state = head.tables.get(table)
+        if state is None or state.dropped or state.catalog:
+            return f"{table}: it is no table that others may change"
+        if state.table_id != intended.table_id:
+            return f"{table}: it is another table by now"
+        if any(table in one.tables for one in head.reserved):
+            return f"{table}: a transaction has reserved it"
+    return None
 
 
 def _moved(state: TableState, claim: Claim) -> TableState:

@@ -1,4 +1,4 @@
-"""Proposals of commits, and the inbox that stores them."""
+"""Proposals of commits and of operations, and the inbox that stores them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lakevilla.global_log.inbox.reliance import Reliance
 from lakevilla.store.base import ABSENT, Found, ObjectInfo, PutOutcome
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
+from lakevilla.sublogs.operations import Operation
 
 # -------------------- proposal
 #
@@ -30,6 +31,9 @@ INBOX_PREFIX = "_lakevilla/inbox"
 #: The format version of a proposal with a commit that relies on rows. A client that does not know
 #: of reliances must not treat such a commit as one that only adds rows.
 FORMAT_RELYING = 2
+#: The format version of a proposal with intents: a client that does not know them must not take it
+#: for one without.
+FORMAT_WITH_INTENTS = 3
 #: Number of replacements of HEAD for which a proposal may be included.
 WINDOW = 4
 #: The most commits in one proposal, which are those of one process that wait at the same time.
@@ -83,23 +87,46 @@ class ProposedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
         return read_commit(commit_key(self.txn, self.digest), bytes(self.commit))
 
 
+class IntendedTable(msgspec.Struct, frozen=True):
+    """A table as an intent's owner has found it: its id, and what it requires of rows.
+
+    ``contract`` is the digest that a ``TablePart`` has.
+    """
+
+    table_id: str
+    contract: str
+
+
+class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One transaction of which nobody has seen a result: what it is to do, not yet performed.
+
+    A client that leads performs ``operations`` as a member of its combined commit
+    (docs/design/0070-operations-in-the-inbox.md). ``tables`` are all tables that they name.
+    """
+
+    txn: str
+    operations: tuple[Operation, ...]
+    tables: dict[str, IntendedTable]
+
+
 class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/inbox/<replacement>-<hash>.json``.
 
     ``replacement`` and ``sequence`` are those of the newest HEAD that the owner had read; each of
-    ``commits`` was validated against that HEAD. The commits are in the order in which their owner
-    would commit them.
+    ``commits`` was validated against that HEAD, and none of ``intents`` was in it. The commits are
+    in the order in which their owner would commit them.
     """
 
     REMEDY: ClassVar[str] = "delete it: no transaction relies on it any more"
-    FORMAT: ClassVar[int] = FORMAT_RELYING
+    FORMAT: ClassVar[int] = FORMAT_WITH_INTENTS
 
     format: int
     nonce: str
     lake_id: str
     replacement: int
     sequence: int
-    commits: tuple[ProposedCommit, ...]
+    commits: tuple[ProposedCommit, ...] = ()
+    intents: tuple[Intent, ...] = ()
 
     @property
     def last_replaced(self) -> int:
@@ -133,8 +160,9 @@ def read_proposal(key: str, body: bytes) -> Proposal:
     proposal = decode(key, body, Proposal)
     if number_of(key) != proposal.replacement or not key.endswith(f"-{digest_of(body)}.json"):
         raise _unsound(key, "does not hold the bytes that its name is the hash of")
-    if not 0 < len(proposal.commits) <= MOST_COMMITS:
-        raise _unsound(key, f"has {len(proposal.commits)} commits, not 1 to {MOST_COMMITS}")
+    count = len(proposal.commits) + len(proposal.intents)
+    if not 0 < count <= MOST_COMMITS:
+        raise _unsound(key, f"has {count} commits, not 1 to {MOST_COMMITS}")
     return proposal
 
 

@@ -25,7 +25,7 @@ from lakevilla.markers.reservation import reserved_ahead
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.together.combine import defer_again
-from lakevilla.transaction.commit.together.crowd import commit_together, wait_until_over
+from lakevilla.transaction.commit.together.crowd import announce, commit_together, wait_until_over
 from lakevilla.transaction.commit.together.group import (
     Candidate,
     Declined,
@@ -120,7 +120,9 @@ def _declined(
         return landed
     if found.conflict is not None:
         raise txn.fail(found.conflict)
-    defer_again(txn, found)
+    defer_again(txn, found, held.head)
+    if txn.combined is not None and txn.combined.is_shared:
+        yield from announce(txn.context, len(txn.combined.members))
     with during("validate"):
         yield from rebase(txn, held, found)
     return Redone()
@@ -143,10 +145,11 @@ def decided_by(
 ) -> Decided:
     """Return the decision for a HEAD with a commit of this transaction's id.
 
-    Raise if the commit was made by another process, which has resumed the transaction.
+    Raise if the commit was made by another process, which has resumed the transaction. Not so if it
+    is a member: only a transaction that was never saved is one, so its operations are its own.
     """
     txn.ending.head_tried = txn.ending.proposed = None
-    if summary.hash not in txn.ending.digests:
+    if summary.hash not in txn.ending.digests and txn.id not in summary.members:
         raise txn.fail(
             TransactionAborted(
                 f"transaction {txn.id} was resumed and committed by another process: "

@@ -101,8 +101,12 @@ def _may_be_pending(
 def publish_or_tell(
     txn: TransactionState, decided: Decided, location: str
 ) -> Program[Published | None]:
-    """Publish on one table; report an error, and leave the publishing to the next client."""
-    ours = decided.together | {decided.summary.txn}
+    """Publish on one table; report an error, and leave the publishing to the next client.
+
+    If another process has performed the operations, that process goes first.
+    """
+    is_ours = decided.summary.hash in txn.ending.digests
+    ours = decided.together | {decided.summary.txn if is_ours else txn.id}
     with during("publish", location):
         published = yield from publish_once(txn.context, decided.held.head, location, ours)
     if isinstance(published, LakeVillaError):

@@ -336,11 +336,21 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class MemberOfCombined:
-    """One transaction of a combined one: its id, its operations, the sequence when it began."""
+    """One transaction of a combined one: its id, its operations, the sequence when it began.
+
+    ``until``: of a transaction of another process, the number of the last HEAD that may be replaced
+    by one with it (note 70).
+    """
 
     txn: str
     operations: int
     began: int
+    until: int | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """True if the transaction is one of this process."""
+        return self.until is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +366,20 @@ class Combined:
         and no note, if one of them has left.
     has_lost_one : callable
         Whether one of them has left.
+    has_listed : bool
+        Whether its leader has listed the inbox.
     """
 
     members: tuple[MemberOfCombined, ...]
     begin: Callable[[int], bool]
     has_lost_one: Callable[[], bool]
+    has_listed: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """True if it performs operations of another process."""
+        return not all(one.is_own for one in self.members)
+
+    def is_too_late(self, number: int) -> bool:
+        """Return whether the HEAD with this number must not be replaced for one of the members."""
+        return any(one.until is not None and one.until < number for one in self.members)

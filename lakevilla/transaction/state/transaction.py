@@ -183,13 +183,13 @@ class TransactionState:
         """Return the ids by which listeners know the transaction.
 
         With each id is the operation of its transaction that is the first at or after ``first``.
-        A combined transaction is told as its members that have one.
+        A combined transaction is told as those of this process's members that have one.
         """
         if self.combined is None:
             return [(self.id, first)]
         found, start = [], 0
         for member in self.combined.members:
-            if start + member.operations > first:
+            if member.is_own and start + member.operations > first:
                 found.append((member.txn, max(first - start, 0)))
             start += member.operations
         return found

@@ -388,7 +388,7 @@ def _commit(chain: Chain, found: _Open, steps: Steps) -> Program[None]:
         begin=partial(begin_attempt, chain, attempt),
         has_lost_one=lambda: any(one.has_left for one in changing),
     )
-    if (yield from commit_attempt(chain, attempt, steps)):
+    if (yield from commit_attempt(chain, attempt, steps)) is not None:
         chain.most = min(MOST_MEMBERS, 2 * chain.most)
 
 

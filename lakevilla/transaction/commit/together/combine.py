@@ -8,40 +8,56 @@ new file for each table, one commit object, one replacement of HEAD, one log ent
 A member has only deferred operations, so there is nothing that it could have seen. The first
 transaction to arrive leads. If it is alone, it commits as any other. Those that arrive meanwhile
 make up the next combined transaction.
+
+If many processes change the same rows, the leader also performs what other processes propose, and
+proposes what its own members are to do before it leads (note 70).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
-from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError
-from lakevilla.global_log.head import CommitSummary
+from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError, StoreError
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.inbox.proposal import (
+    MOST_COMMITS,
+    IntendedTable,
+    Intent,
+    Proposal,
+    is_over,
+)
+from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import Group, Member, lead_or_follow
 from lakevilla.phases import during, of
 from lakevilla.results import Counts
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.binding import evolves, locate
+from lakevilla.sublogs.binding import locate
 from lakevilla.sublogs.operations import (
     Delete,
-    InlineSource,
-    Insert,
-    Merge,
     Operation,
-    QuerySource,
-    Source,
     Update,
+    is_for_others,
     tables_read,
+)
+from lakevilla.transaction.commit.together.crowd import (
+    Offer,
+    intent_of,
+    intents_of_others,
+    offer,
+    wait_for_turn,
+    wait_until_over,
 )
 from lakevilla.transaction.commit.together.group import (
     Failed,
     MembersChanged,
+    commit_after,
     commits_of,
     own_commit,
 )
@@ -62,8 +78,20 @@ from lakevilla.transaction.verbs.read_write import execute
 MOST_MEMBERS = 64
 #: For so long a lake is hot after transactions have changed the same rows.
 _HOT_SECONDS = 2.0
+#: For so long a lake is shared after other processes have changed the same rows. They may be busy.
+_SHARED_SECONDS = 5.0
+#: Until then a lake or table is hot whose rows no transaction has lost: never.
+COLD = float("-inf")
 #: So often the members that wait are performed together before each of them commits by itself.
 _MOST_ATTEMPTS = 3
+#: For so long a leader performs what other processes propose, while its own members wait.
+_SECONDS_FOR_OTHERS = 0.5
+#: After so many proposals in a row that no leader has performed, a process leads without a wait.
+_MOST_LEFT = 2
+#: A transaction that has lost its tables to so many commits loses them to other processes.
+_MANY_LOST = 2
+#: So many intents that could not be performed are remembered, so as not to perform them again.
+_MOST_REFUSED = 1000
 
 
 #: Perform and commit a transaction by itself, up to the commit point; None if its operations were
@@ -100,18 +128,69 @@ class Combining(Group[Waiting]):
     """The transactions of a lake that wait to be combined.
 
     The lake is *hot* in this process for some seconds after a transaction has lost a race for rows
-    or was combined: then ``lake.run`` defers operations by itself.
+    or was combined: then ``lake.run`` defers operations by itself. So is each of its tables. It is
+    *shared* while other processes change the same rows.
+
+    Attributes
+    ----------
+    offer : Offer or None
+        The last proposal of operations, as long as a client may perform them.
+    left : int
+        How many proposals in a row were over before any client had performed them.
+    refused : dict
+        Ids of other processes' transactions that this one could not perform, the oldest first.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._hot_until = float("-inf")
+        self._hot_until = COLD
+        self._hot_tables: dict[str, float] = {}
+        self._shared_until = float("-inf")
+        self.offer: Offer | None = None
+        self.left = 0
+        self.refused: dict[str, None] = {}
 
-    def note_hot(self, context: Context) -> None:
-        self._hot_until = context.clock.elapsed() + _HOT_SECONDS
+    def note_hot(self, context: Context, tables: Iterable[str] = ()) -> None:
+        until = context.clock.elapsed() + _HOT_SECONDS
+        self._hot_until = max(self._hot_until, until)
+        for table in tables:
+            self._hot_tables[table] = max(self._hot_tables.get(table, until), until)
 
-    def is_hot(self, context: Context) -> bool:
-        return context.clock.elapsed() < self._hot_until
+    def is_hot(self, context: Context, tables: Iterable[str] = ()) -> bool:
+        now = context.clock.elapsed()
+        ends = [self._hot_until, *(self._hot_tables.get(table, COLD) for table in tables)]
+        return now < max(min(ends), COLD)
+
+    def note_shared(self, context: Context, tables: Iterable[str]) -> None:
+        self._shared_until = self._hot_until = context.clock.elapsed() + _SHARED_SECONDS
+        self._hot_tables.update(dict.fromkeys(tables, self._shared_until))
+
+    def note_unshared(self) -> None:
+        self._shared_until = float("-inf")
+
+    def is_shared(self, context: Context) -> bool:
+        is_crowded = commits_of(context).is_crowded(context)
+        return is_crowded or (context.proposes() and context.clock.elapsed() < self._shared_until)
+
+    def refuse(self, txn_id: str) -> None:
+        """Note that another process's transaction could not be performed here."""
+        self.refused[txn_id] = None
+        while len(self.refused) > _MOST_REFUSED:
+            self.refused.pop(next(iter(self.refused)), None)
+
+    def forget_if_left(self, context: Context) -> None:
+        """Forget the last proposal if none of its transactions waits any more."""
+        waiting = {one.txn.id for one in self.present()}
+        if self.offer is not None and waiting.isdisjoint(
+            intent.txn for intent in self.offer.proposal.intents
+        ):
+            self.forget_offer(context)
+
+    def forget_offer(self, context: Context) -> None:
+        """Forget the last proposal of operations: this process does not need it any more."""
+        if self.offer is not None:
+            commits_of(context).drop(self.offer.key)
+        self.offer = None
 
 
 def defer_if_hot(txn: TransactionState) -> bool:
@@ -162,44 +241,40 @@ def may_combine(txn: TransactionState) -> bool:
 
 
 def _may_be_combined(done: Done) -> bool:
-    operation = done.operation
-    if done.observed or evolves(operation):
-        return False
-    match operation:
-        case Update() | Delete():
-            return True
-        case Insert(source=source) | Merge(source=source):
-            return _is_held(source)
-        case _:
-            return False
+    return not done.observed and is_for_others(done.operation)
 
 
-def _is_held(source: Source) -> bool:
-    """Return whether the sublog has the rows of a source: the source reads no table and no file."""
-    if isinstance(source, QuerySource):
-        return not source.tables and all(map(_is_held, source.views.values()))
-    return isinstance(source, InlineSource)
-
-
-def defer_again(txn: TransactionState, found: Examination) -> bool:
+def defer_again(txn: TransactionState, found: Examination, head: Head) -> bool:
     """Defer a transaction's operations again after a conflict, if it may be a member then.
 
     To redo them with those of other transactions costs less than to race against these. The
-    transaction must still move to the state that ``found`` describes. False if it must redo its
-    operations by itself.
+    transaction must still move to ``head``, the state that ``found`` describes. False if it must
+    redo its operations by itself.
     """
     context = txn.context
-    if found.redo_from is None or found.remarked or not may_be_member(txn):
+    if found.redo_from is None or found.remarked:
         return False
-    group = _group_of(context)
-    if not (group.present() or commits_of(context).present() or group.is_hot(context)):
-        return False  # no other transaction of this process is about to commit
+    group, commits = _group_of(context), commits_of(context)
+    if txn.combined is not None:
+        group.note_shared(context, txn.written)  # with its own process it does not compete
+    if not may_be_member(txn):
+        return False
+    written = txn.written
+    lost = sum(
+        commit.sequence > txn.bound.sequence and not written.isdisjoint(commit.tables)
+        for commit in head.commits
+    )
+    is_alone = not (group.present() or commits.present())
+    if is_alone and txn.work.redos + lost >= _MANY_LOST:
+        group.note_shared(context, written)
+    if is_alone and not (group.is_hot(context) or group.is_shared(context)):
+        return False  # no other transaction is about to commit
     if txn.work.redos >= context.settings.max_redos:
         return False
     defer(txn, {done.table for done in txn.work.done})
     txn.work.redos += 1
     found.redo_from = None
-    group.note_hot(context)
+    group.note_hot(context, written)
     return True
 
 
@@ -230,6 +305,11 @@ def commit_combined(
         case Failed(error):
             raise error
         case _:
+            # Until then another process may commit it: it is not refused before (note 70).
+            if txn.ending.proposed is not None:
+                settled = yield from wait_until_over(txn)
+                if settled is not None:
+                    return Decided(settled.held, settled.summary)
             return (yield from steps(txn))
 
 
@@ -250,12 +330,19 @@ def _lead(
 ) -> Program[Answer]:
     """Commit all that wait, until the leader's own transaction has its answer; return it."""
     attempts = 0
+    group.forget_if_left(context)
     while own.answer is None:
         if group.unsettled is not None:
             yield from settle(context, group, group.unsettled)
             continue
         present = group.present(MOST_MEMBERS)
-        if len(present) == 1:
+        others: Sequence[tuple[Proposal, Intent]] | None = None
+        if _is_shared(context, group, present):
+            others = yield from _await_others(context, group, present)
+            if others is None:
+                continue
+            present = group.present(MOST_MEMBERS)
+        elif len(present) == 1:
             decided = yield from steps(own.txn)
             if decided is not None:
                 return decided
@@ -264,9 +351,12 @@ def _lead(
         if attempts > _MOST_ATTEMPTS:
             group.answer(dict.fromkeys(present, Alone()))
             continue
-        attempt = yield from _performed(context, group, present)
-        if attempt is not None and (yield from commit_attempt(group, attempt, steps)):
-            group.note_hot(context)
+        attempt = yield from _performed(context, group, present, others)
+        if attempt is not None:
+            summary = yield from commit_attempt(group, attempt, steps)
+            if summary is not None:
+                _note_hot(context, group, attempt, summary)
+    group.forget_if_left(context)
     return own.answer
 
 
@@ -284,12 +374,16 @@ class Attempt:
 
 
 def _performed(
-    context: Context, group: Combining, present: Sequence[Waiting]
+    context: Context,
+    group: Combining,
+    present: Sequence[Waiting],
+    others: Sequence[tuple[Proposal, Intent]] | None,
 ) -> Program[Attempt | None]:
     """Perform the members' operations, one member on what those before it have left (rule K2).
 
     A member that raises an error is performed by itself, where it raises the same in its own
-    thread; nothing of it stays here (rule K5). None if no member is left.
+    thread; nothing of it stays here (rule K5). None if no member is left. ``others`` are what other
+    processes propose; None if the inbox was not read.
     """
     options = Options(Feature.R | Feature.I)
     combined = begin(TransactionState(context, context.new_txn_id(), options, through_head=True))
@@ -300,7 +394,7 @@ def _performed(
         before = len(combined.work.done)
         try:
             with of(one.txn.phases):
-                yield from _perform(combined, one.txn, small)
+                yield from _perform_own(combined, one.txn, small)
             members.append(one)
         except Exception:
             by_itself.append(one)
@@ -309,21 +403,71 @@ def _performed(
                 break
             undo_since(combined, before)
     group.answer(dict.fromkeys(by_itself, Alone()))
-    if not members:
+    further = (yield from _perform_others(group, combined, others, small)) if members else None
+    if further is None:
         yield from abort(combined)
         return None
-    attempt = Attempt(combined, members, partial(_alone_if_refused, members))
+    own = [MemberOfCombined(one.txn.id, len(one.txn.work.done), one.since) for one in members]
+    attempt = Attempt(combined, members, partial(_alone_if_refused, group, combined, members))
     combined.combined = Combined(
-        tuple(MemberOfCombined(one.txn.id, len(one.txn.work.done), one.since) for one in members),
+        (*own, *further),
         begin=partial(begin_attempt, group, attempt),
         has_lost_one=lambda: any(one.has_left for one in members),
+        has_listed=others is not None,
     )
     return attempt
 
 
-def _alone_if_refused(members: Sequence[Waiting], error: Exception) -> Mapping[Waiting, Answer]:
-    """Have each member find out by itself what is wrong, unless only one of them can't commit."""
-    return {} if isinstance(error, MembersChanged) else dict.fromkeys(members, Alone())
+def _perform_others(
+    group: Combining,
+    combined: TransactionState,
+    others: Sequence[tuple[Proposal, Intent]] | None,
+    small: set[str],
+) -> Program[list[MemberOfCombined] | None]:
+    """Perform what other processes propose, after the members of this one; return the members.
+
+    What can't be performed here is left to its owner, and nothing of it stays. None if it has
+    ended the combined transaction: then all is performed again, without it.
+    """
+    clock = combined.context.clock
+    until = clock.elapsed() + _SECONDS_FOR_OTHERS
+    members: list[MemberOfCombined] = []
+    for proposal, intent in others or ():
+        if clock.elapsed() > until:
+            break
+        before = len(combined.work.done)
+        try:
+            yield from _perform(combined, intent.operations, intent.tables, small)
+            count = len(combined.work.done) - before
+            if count != len(intent.operations):
+                raise _Unfit
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                group.refuse(intent.txn)
+            if combined.state is not Status.OPEN:
+                return None
+            undo_since(combined, before)
+            continue
+        members.append(
+            MemberOfCombined(intent.txn, count, proposal.sequence, proposal.last_replaced)
+        )
+    return members
+
+
+def _alone_if_refused(
+    group: Combining, combined: TransactionState, members: Sequence[Waiting], error: Exception
+) -> Mapping[Waiting, Answer]:
+    """Have each member find out by itself what is wrong, unless only one of them can't commit.
+
+    Those of other processes are left to their owners then.
+    """
+    if isinstance(error, MembersChanged):
+        return {}
+    if combined.combined is not None:
+        for one in combined.combined.members:
+            if not one.is_own:
+                group.refuse(one.txn)
+    return dict.fromkeys(members, Alone())
 
 
 def begin_attempt(group: Group[Waiting], attempt: Attempt, number: int) -> bool:
@@ -338,16 +482,34 @@ def begin_attempt(group: Group[Waiting], attempt: Attempt, number: int) -> bool:
     return group.begin(attempt, [one for one in attempt.members if one.changes], note_tried)
 
 
-def _perform(
+def _perform_own(
     combined: TransactionState, member: TransactionState, small: set[str]
 ) -> Program[None]:
-    """Perform a member's operations; ``small`` are tables whose size was checked before."""
+    """Perform the operations of a member of this process."""
     operations = [done.operation for done in member.work.done]
-    tables = {table for one in operations for table in (one.table, *tables_read(one))}
+    named = {table for one in operations for table in (one.table, *tables_read(one))}
+    tables = {
+        table: IntendedTable(member.work.tables[table].snapshot.table_id, "") for table in named
+    }
+    yield from _perform(combined, operations, tables, small)
+
+
+def _perform(
+    combined: TransactionState,
+    operations: Sequence[Operation],
+    tables: Mapping[str, IntendedTable],
+    small: set[str],
+) -> Program[None]:
+    """Perform a member's operations; ``small`` are tables whose size was checked before.
+
+    The tables must be those that the member has seen and, where that is stated, require the same of
+    rows as then.
+    """
     yield from touch(combined, sorted(tables), probing=True, access="write")
-    for table in tables:
+    for table, intended in tables.items():
         snapshot = combined.work.tables[table].snapshot
-        if snapshot.table_id != member.work.tables[table].snapshot.table_id:
+        is_changed = intended.contract and intended.contract != snapshot.contract
+        if snapshot.table_id != intended.table_id or is_changed:
             raise _Unfit
     for operation in operations:
         layout = combined.work.tables[operation.table].snapshot.layout
@@ -384,10 +546,13 @@ def _size(files: pa.Table) -> int:
     return sum(files.column("size").to_pylist())
 
 
-def commit_attempt(group: Group[Waiting], attempt: Attempt, steps: Steps) -> Program[bool]:
-    """Commit a combined transaction, and answer its members by the outcome; True if it is decided.
+def commit_attempt(
+    group: Group[Waiting], attempt: Attempt, steps: Steps
+) -> Program[CommitSummary | None]:
+    """Commit a combined transaction, answer its members by the outcome, and return its commit.
 
-    If its leader has to settle it first, they have no answer yet.
+    None if it is not committed, or not known to be. If its leader has to settle it first, the
+    members have no answer yet.
     """
     combined = attempt.txn
     try:
@@ -401,17 +566,30 @@ def commit_attempt(group: Group[Waiting], attempt: Attempt, steps: Steps) -> Pro
             yield from _drop(group, attempt, error)
     else:
         group.answer(_decided(attempt, decided), settled=True)
-        return True
-    return False
+        return decided.summary
+    return None
 
 
-def _in_doubt(attempt: Attempt, error: LakeVillaError) -> dict[Waiting, Answer]:
+def _in_doubt(attempt: Attempt, error: LakeVillaError) -> Mapping[Waiting, Answer]:
     """Return the answers if it is not known whether the combined transaction is committed."""
-    refused = attempt.refused(error)
-    return {
-        one: unknown(one.txn, error.message) if one.changes else refused[one]
-        for one in attempt.members
+    unsure: dict[Waiting, Answer] = {
+        one: unknown(one.txn, error.message) for one in attempt.members if one.changes
     }
+    if len(unsure) == len(attempt.members):
+        return unsure
+    return {**attempt.refused(error), **unsure}
+
+
+def _note_hot(context: Context, group: Combining, attempt: Attempt, summary: CommitSummary) -> None:
+    """Note that rows are contended, if other transactions were performed in the same commit."""
+    group.left = 0
+    if len(summary.members) > 1:
+        group.note_hot(context, attempt.txn.written)
+    combined = attempt.txn.combined
+    if len(summary.members) > len(attempt.members):
+        group.note_shared(context, attempt.txn.written)
+    elif combined is not None and combined.has_listed:
+        group.note_unshared()
 
 
 def _drop(group: Group[Waiting], attempt: Attempt, error: Exception) -> Program[None]:
@@ -437,7 +615,7 @@ def note_counts(txn: TransactionState, summary: CommitSummary) -> Program[None]:
     with suppress(LakeVillaError):
         commit = yield from txn.context.commit_object(summary.txn, summary.hash)
         for member in commit.members:
-            if member.txn == txn.id:
+            if member.txn == txn.id and len(member.counts) == len(txn.work.done):
                 for done, counts in zip(txn.work.done, member.counts, strict=True):
                     done.counts, done.deferred = Counts(*counts), False
 
@@ -466,3 +644,113 @@ def settle(context: Context, group: Group[Waiting], attempt: Attempt) -> Program
     held = context.held
     assert held is not None
     group.answer(_decided(attempt, Decided(held, found)), settled=True)
+
+
+# ---------------------------------------------------------------- other processes
+
+
+def _is_shared(context: Context, group: Combining, present: Collection[Waiting]) -> bool:
+    """Return whether other processes may perform the members' operations, or do so already.
+
+    So it is if many processes replace HEAD, and this one has lost the rows of these tables.
+    """
+    if any(one.txn.ending.proposed is not None for one in present):
+        return True
+    written = {table for one in present for table in one.txn.written}
+    return group.is_shared(context) and group.is_hot(context, written)
+
+
+def _await_others(
+    context: Context, group: Combining, present: Sequence[Waiting]
+) -> Program[list[tuple[Proposal, Intent]] | None]:
+    """Propose the members' operations, and wait until a leader has performed some, or to lead.
+
+    Then return what other processes propose on the same tables, for this process to perform. None
+    if a member was answered, or if the proposal is over.
+    """
+    base = context.held
+    assert base is not None, "a transaction with operations has read HEAD"
+    if (yield from _answer_committed(context, group, base)):
+        return None
+    if group.offer is not None and not any(one.txn.ending.proposed is not None for one in present):
+        group.left += 1
+        group.forget_offer(context)
+    if group.offer is None and not (yield from _offer(context, group, present, base)):
+        return None
+    if group.offer is not None and group.left < _MOST_LEFT:
+        with during("wait"):
+            leads = yield from wait_for_turn(context, partial(_look, context, group))
+        if not leads:
+            return None
+    present = group.present(MOST_MEMBERS)
+    known = {*group.refused, *(one.txn.id for one in present)}
+    written = {table for one in present for table in one.txn.written}
+    room = MOST_MEMBERS - len(present)
+    found = yield from intents_of_others(context, group.offer, written, known)
+    base = context.held or base
+    return None if (yield from _answer_committed(context, group, base)) else found[:room]
+
+
+def _offer(
+    context: Context, group: Combining, present: Sequence[Waiting], base: HeldHead
+) -> Program[bool]:
+    """Propose the operations of all members whose operations any leader may perform.
+
+    ``base`` has none of them: leaders look only at later commits. False if a member has left
+    meanwhile: then the leader begins anew.
+    """
+    intents: dict[Waiting, Intent] = {}
+    for one in present[:MOST_COMMITS]:
+        intent = None
+        with suppress(LakeVillaError):
+            intent = yield from intent_of(one.txn, base.head)
+        if intent is not None:
+            intents[one] = intent
+    if not intents:
+        return True
+
+    def begin(proposal: Proposal) -> bool:
+        def note_proposed(waiting: Waiting) -> None:
+            waiting.txn.ending.tried = True
+            waiting.txn.ending.proposed = proposal.last_replaced
+
+        return group.begin(None, intents, note_proposed)
+
+    group.offer = yield from offer(context, base, intents.values(), begin)
+    return group.offer is not None
+
+
+def _look(context: Context, group: Combining) -> Program[HeldHead | None]:
+    """Read HEAD and return it; None if it answers a member, or if the proposal is over."""
+    held = yield from context.head()
+    assert held is not None, "a lake with a commit under way has a HEAD"
+    made = group.offer
+    if made is None or (yield from _answer_committed(context, group, held)):
+        return None
+    return None if is_over(made.proposal.replacement, held.head) else held
+
+
+def _answer_committed(context: Context, group: Combining, held: HeldHead) -> Program[bool]:
+    """Answer the proposed members whose commits HEAD has; return whether there are any."""
+    found: dict[Waiting, CommitSummary] = {}
+    answers: dict[Waiting, Answer] = {}
+    for one in group.present():
+        if one.txn.ending.proposed is None:
+            continue
+        try:
+            summary = yield from commit_after(one.txn, held.head, one.since)
+        except LakeVillaError as error:
+            answers[one] = Failed(error)
+            continue
+        if summary is None:
+            one.txn.note_not_in(held.head)
+        else:
+            found[one] = summary
+    together = frozenset(one.txn.id for one in found)
+    for one, summary in found.items():
+        group.left = 0
+        group.note_shared(context, one.txn.written)
+        answers[one] = Decided(held, summary, together)
+    group.answer(answers)
+    group.forget_if_left(context)
+    return bool(answers)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
-from lakevilla.global_log.head import Head
-from lakevilla.global_log.inbox.fold import Taken, is_doubtful, take_along
+from lakevilla.global_log.head import Head, successor
+from lakevilla.global_log.inbox.fold import Taken, fitting_intents, is_doubtful, take_along
 from lakevilla.global_log.inbox.proposal import (
+    FORMAT_WITH_INTENTS,
+    MOST_COMMIT_BYTES,
+    IntendedTable,
+    Intent,
     Proposal,
     ProposedCommit,
     format_of,
@@ -21,12 +26,16 @@ from lakevilla.global_log.inbox.proposal import (
     read_proposals,
     seal_proposal,
 )
-from lakevilla.global_log.repo import HeldHead
+from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import lead_or_follow
+from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.phases import during
+from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.sublogs.operations import tables_read
 from lakevilla.transaction.commit.together.group import (
+    CROWD,
     MOST,
     Answer,
     Candidate,
@@ -92,6 +101,8 @@ def commit_in_crowd(
 
     False if one of them can't be proposed: then the group competes for HEAD without a proposal.
     """
+    if any(one.txn.combined is not None for one in candidates):
+        return False  # its members may be proposed themselves
     if not group.has_proposed(candidates):
         group.forget_proposal()
         if not (yield from _propose(context, group, candidates)):
@@ -99,7 +110,7 @@ def commit_in_crowd(
         if not group.has_proposed(group.present(len(candidates))):
             return True
     with during("wait"):
-        leads = yield from _wait(context, group)
+        leads = yield from wait_for_turn(context, partial(_look, context, group))
     if leads:
         yield from _lead_crowd(context, group)
     known = context.held
@@ -185,8 +196,8 @@ def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit 
         return Failed(error)
 
 
-def _wait(context: Context, group: CommitGroup) -> Program[bool]:
-    """Read HEAD until a candidate is answered or the proposal is over; True if the wait has ended.
+def wait_for_turn(context: Context, look: Callable[[], Program[HeldHead | None]]) -> Program[bool]:
+    """Read HEAD by ``look`` until that returns None, or the wait has ended; True if it has.
 
     Then this process leads.
     """
@@ -200,7 +211,7 @@ def _wait(context: Context, group: CommitGroup) -> Program[bool]:
         yield from sleep(min(left, pause))
         if left <= pause:
             return True
-        newer = yield from _look(context, group)
+        newer = yield from look()
         if newer is None:
             return False
         unchanged_reads += 1
@@ -241,15 +252,8 @@ def _look(context: Context, group: CommitGroup) -> Program[HeldHead | None]:
 
 def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
     """Replace HEAD by one with the commits of this process and of the inbox."""
-    known = context.held
-    assert known is not None
     try:
-        parts: list[Program[Any]] = [list_proposals(known.head.replacement), context.head()]
-        keys: list[str] = (yield from parallel(parts))[0]
-        base = context.held
-        assert base is not None
-        others = [key for key in keys if key != group.key]
-        group.read = yield from read_proposals(base.head, others, group.read)
+        base, proposals = yield from _read_inbox(context, group)
     except LakeVillaError as error:
         group.answer({one: _failed(one.txn, error) for one in group.present()})
         return
@@ -258,7 +262,6 @@ def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
         group.note_doubt(context)
     if not batch.accepted:
         return
-    proposals = [one for one in group.read.values() if one is not None]
     try:
         taken = yield from take_along(
             base.head,
@@ -280,6 +283,115 @@ def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
     attempt = yield from begin_replacing(group, base, new, batch.accepted)
     if attempt is not None:
         yield from carry_out(context, group, attempt)
+
+
+def _read_inbox(context: Context, group: CommitGroup) -> Program[tuple[HeldHead, list[Proposal]]]:
+    """Read HEAD, and the proposals of other processes that may follow it."""
+    known = context.held
+    assert known is not None
+    parts: list[Program[Any]] = [list_proposals(known.head.replacement), context.head()]
+    keys: list[str] = (yield from parallel(parts))[0]
+    base = context.held
+    assert base is not None
+    others = [key for key in keys if key != group.key]
+    group.read = yield from read_proposals(base.head, others, group.read)
+    return base, [one for one in group.read.values() if one is not None]
+
+
+# -------------------- intents
+#
+# Propose operations in place of commits: whoever leads performs them with his own (note 70).
+#
+# If many processes change the same rows, the commit of each is unfit after the commit of another
+# one. So a process proposes what its transactions are to do, and the leader performs it on what his
+# own transactions leave (``combine``).
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Transactions of this process whose operations are proposed, and the key of the proposal."""
+
+    key: str
+    proposal: Proposal
+
+
+def intent_of(txn: TransactionState, head: Head) -> Program[Intent | None]:
+    """Return what a transaction is to do, as any leader may perform it; None if only its owner can.
+
+    All its operations are deferred, and none of them reads more than it has (``is_for_others``).
+    """
+    operations = tuple(done.operation for done in txn.work.done)
+    named = {table for one in operations for table in (one.table, *tables_read(one))}
+    yield from load_tables(head, named)
+    tables: dict[str, IntendedTable] = {}
+    for table in sorted(named):
+        state, snapshot = head.tables.get(table), txn.work.tables[table].snapshot
+        if state is None or state.dropped or state.catalog:
+            return None
+        if state.table_id != snapshot.table_id:
+            return None
+        tables[table] = IntendedTable(snapshot.table_id, snapshot.contract)
+    intent = Intent(txn.id, operations, tables)
+    return intent if len(encode(intent)) <= MOST_COMMIT_BYTES else None
+
+
+def offer(
+    context: Context, base: HeldHead, intents: Iterable[Intent], begin: Callable[[Proposal], bool]
+) -> Program[Offer | None]:
+    """Store a proposal of operations; None if ``begin`` refuses, as a transaction has left.
+
+    ``base`` has none of the transactions. From ``begin`` on any client may commit them.
+    """
+    head = base.head
+    proposal = Proposal(
+        FORMAT_WITH_INTENTS,
+        context.ids.nonce(),
+        head.lake_id,
+        head.replacement,
+        head.sequence,
+        intents=tuple(intents),
+    )
+    if not begin(proposal):
+        return None
+    key, body = seal_proposal(proposal)
+    # After an error it may be stored all the same; if not, this process leads in the end.
+    with suppress(StoreError):
+        yield from propose(key, body)
+    return Offer(key, proposal)
+
+
+def intents_of_others(
+    context: Context, own: Offer | None, written: Collection[str], known: Collection[str]
+) -> Program[list[tuple[Proposal, Intent]]]:
+    """Read HEAD and the inbox; return the intents of other processes that this one may perform.
+
+    ``written`` and ``known``: as in ``fitting_intents``. If the inbox can't be read, there are
+    none: errors of other processes' proposals stop no commit here.
+    """
+    group = commits_of(context)
+    try:
+        base, proposals = yield from _read_inbox(context, group)
+        others = [one for one in proposals if own is None or one != own.proposal]
+        return (yield from fitting_intents(base.head, others, written, known))
+    except LakeVillaError:
+        return []
+
+
+def announce(context: Context, members: int) -> Program[None]:
+    """Tell in HEAD that processes change the same rows, unless HEAD tells it already.
+
+    A process that wins each race would not find out, and the others would lose for ever.
+    """
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from ()
+        if head.crowd >= CROWD:
+            return None
+        new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        return msgspec.structs.replace(new, crowd=max(members, CROWD), listed=new.replacement)
+
+    with suppress(LakeVillaError):
+        yield from replace_until_stored(context, change)
 
 
 def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
@@ -377,7 +489,14 @@ def _prepare_batch(context: Context, group: CommitGroup) -> Program[Replacement 
     batch = yield from form_batch(context, group, base)
     if not batch.accepted:
         return None
-    return (yield from begin_replacing(group, base, batch.head, batch.accepted))
+    new = batch.head
+    for one in batch.accepted:
+        combined = one.txn.combined
+        if combined is not None and combined.has_listed:
+            # Nothing of other processes: then the crowd is over.
+            crowd = len(batch.accepted) - 1 + len(combined.members) if combined.is_shared else 1
+            new = msgspec.structs.replace(new, crowd=crowd, listed=new.replacement)
+    return (yield from begin_replacing(group, base, new, batch.accepted))
 
 
 def _back_off(context: Context, races: int) -> Program[None]:

@@ -207,6 +207,11 @@ class CommitGroup(Group[Candidate]):
                 self._over.append(self.key)
             self.proposal, self.key = None, ""
 
+    def drop(self, key: str) -> None:
+        """Note a proposal of operations that this process does not need any more."""
+        with self._lock:
+            self._over.append(key)
+
     def proposals_to_delete(self) -> list[str]:
         """Return keys of proposals that this process does not need any more, for deletion.
 

@@ -131,7 +131,10 @@ def check_candidate(base: HeldHead, head: Head, candidate: Candidate) -> Program
     before = (commit for commit in head.commits if commit.sequence > base.head.sequence)
     if find_commit(before, txn.id) is not None:
         return Declined(base)  # the same transaction, resumed in this process, commits just before
-    if txn.combined is not None and (yield from _has_changed(txn.combined, head)):
+    if txn.combined is not None and (
+        txn.combined.is_too_late(base.head.replacement)
+        or (yield from _has_changed(txn.combined, head))
+    ):
         return Failed(MembersChanged())
     if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
         return Declined(base)

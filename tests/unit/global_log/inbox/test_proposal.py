@@ -69,8 +69,8 @@ def test_a_proposal_stored_under_another_head_number_is_refused() -> None:
 
 
 def test_a_proposal_of_a_newer_format_is_refused_with_its_version() -> None:
-    key, body = seal_proposal(msgspec.structs.replace(ONE, format=3))
-    with pytest.raises(lv.UnsupportedFormat, match="format version 3"):
+    key, body = seal_proposal(msgspec.structs.replace(ONE, format=4))
+    with pytest.raises(lv.UnsupportedFormat, match="format version 4"):
         read_proposal(key, body)
 
 
