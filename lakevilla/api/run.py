@@ -204,15 +204,29 @@ def _called_in_turn(client: LakeClient, fn: Callable[[Executor], T], executor: E
     It reads rows that are not decided. If it raises an error of its own, this is let out only once
     they are: else the transaction has a conflict, and runs again (rule H3).
     """
-    _IN_TURN.has_turn = True
     try:
+        _IN_TURN.has_turn = True
         return fn(executor)
-    except Exception:
-        if executor.state.state is Status.OPEN and not executor.state.ending.tried:
-            client.run(end_turn_without_changes(executor.state))
+    except Exception as error:
+        _let_out(client, executor, error)
         raise
     finally:
         _IN_TURN.has_turn = False
+
+
+def _let_out(client: LakeClient, executor: Executor, error: Exception) -> None:
+    """Wait until a function's own error may get out; raise the failure of its transaction, if any.
+
+    The function may have suppressed the failure, or turned it into ``error``. That may be about
+    rows that are never committed.
+    """
+    state = executor.state
+    if state.ending.failure is not None and not state.ending.is_in_doubt:
+        if error is not state.ending.failure:
+            raise state.ending.failure from error
+    elif state.state is Status.OPEN and not state.ending.tried and executor.is_of_this_process:
+        with executor.verb_scope():
+            client.run(end_turn_without_changes(state))
 
 
 def _note_conflict(executor: Executor, function: Hashable) -> None:
@@ -288,9 +302,8 @@ def run_each_call(
 
         @wraps(fn)
         def called(*args: Any, **kwargs: Any) -> T | None:
-            result: T | None = run(
-                lambda txn: fn(txn, *args, **kwargs), attempts=attempts, **options
-            )
+            work = partial(fn, **kwargs) if kwargs else fn  # by its code it has turns of its own
+            result: T | None = run(work, *args, attempts=attempts, **options)
             return result
 
         return called

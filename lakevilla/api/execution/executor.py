@@ -374,6 +374,11 @@ class Executor(Generic[Frame]):
                 self.idle.note_use()
 
     @property
+    def is_of_this_process(self) -> bool:
+        """True if this process began the transaction, and not its parent before a fork."""
+        return self._use.is_of_this_process
+
+    @property
     def may_take_turn(self) -> bool:
         """True if the transaction may wait for its turn among others, before it is used."""
         is_idle = self.idle.seconds == math.inf

@@ -10,6 +10,7 @@ from lakevilla.engines.base import FileNamer
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError, TransactionAborted
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context, file_namer
 from lakevilla.lake.operations.comparing.computed import Beneath
 from lakevilla.lake.view import View
@@ -313,8 +314,8 @@ class Turn:
         The time, by the client's own clock.
     gate : Gate
         Opens when the transaction gets the turn, at the time ``since``.
-    first, reads
-        The number of operations, and the reads, that the chain had then.
+    first, reads, held
+        The number of operations, the reads, and the HEAD, that the chain had then.
     names_files_by : str
         The id of the transaction that performs all members; their files are named by it.
     is_used, is_unfit : bool
@@ -335,6 +336,7 @@ class Turn:
     since: float = 0.0
     first: int = 0
     reads: dict[tuple[str, Expr | None], ReadRecord] = field(default_factory=dict)
+    held: HeldHead | None = None
     names_files_by: str = ""
     is_used: bool = False
     is_unfit: bool = False

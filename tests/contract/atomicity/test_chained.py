@@ -148,6 +148,43 @@ def test_a_function_with_a_verb_that_no_chain_can_have_runs_by_itself(
     assert not any(turns[2:]), "it is not tried in a chain again"
 
 
+def test_an_error_that_a_function_makes_of_a_conflict_is_not_let_out(lake: lv.Lake) -> None:
+    turns: list[bool] = []
+
+    def refuse(txn: lv.Transaction) -> None:
+        turns.append(executor(txn).state.turn is not None)
+        found = balance(txn)
+        try:
+            txn.save()
+        except lv.ConflictError as conflict:
+            raise SoldOut(f"in a chain: {found}") from conflict
+        raise SoldOut("alone")
+
+    chained(lake, refuse)
+    with pytest.raises(SoldOut, match="alone"):
+        lake.run(refuse)
+    assert turns == [True, False]
+
+
+def test_transactional_functions_are_told_from_each_other(lake: lv.Lake) -> None:
+    turns: dict[str, bool] = {}
+
+    def saves(txn: lv.Transaction, *, note: str) -> None:
+        turns[note] = executor(txn).state.turn is not None
+        txn.save()
+
+    def counts(txn: lv.Transaction, number: int, *, by: int) -> int:
+        turns["counts"] = executor(txn).state.turn is not None
+        txn.update("bank", {"balance": balance(txn, number) + by}, where=f"id = {number}")
+        return by
+
+    chained(lake, saves, counts)
+    lake.transactional()(saves)(note="first")
+    assert lake.transactional()(counts)(1, by=2) == 2
+    assert balance(lake, 1) == 2  # type: ignore[arg-type]
+    assert turns == {"first": False, "counts": True}
+
+
 def test_a_run_within_a_function_is_not_in_the_chain(lake: lv.Lake) -> None:
     def inner(txn: lv.Transaction) -> None:
         txn.update("bank", {"balance": "balance + 1"}, where="id = 1")

@@ -255,6 +255,104 @@ def test_a_turn_that_is_given_back_leaves_nothing_in_the_chain():
     assert moved(simulation) == sum(AMOUNTS)
 
 
+def _leaves_behind(context, client, monkeypatch, *, holder):
+    """Interrupt the only member of a chain, while another transaction has the turn or none has."""
+    first, second = (begin(client, context=context) for _ in range(2))
+    yield from take_turn(first, "move")
+    yield from move(first, 1)
+    asks = take_turn(second, "move")
+    if holder:
+        next(asks)  # it asks for the turn, and gets that when the first one commits
+        commits_first = commit(first)
+        next(commits_first)
+        with pytest.raises(KeyboardInterrupt):
+            commits_first.throw(KeyboardInterrupt)
+        with pytest.raises(StopIteration, match="True"):
+            next(asks)
+        yield from end(second)
+    else:
+        own = chain_of(context)
+        with monkeypatch.context() as patch:
+            ends = own.end_turn
+
+            def interrupted_after(turn, *, undo):
+                ends(turn, undo=undo)
+                raise KeyboardInterrupt
+
+            patch.setattr(own, "end_turn", interrupted_after)
+            with pytest.raises(KeyboardInterrupt):
+                yield from commit(first)
+    yield from end(first)
+
+
+@pytest.mark.parametrize("holder", [True, False])
+def test_a_chain_whose_members_have_all_left_keeps_nobody_waiting(holder, monkeypatch):
+    simulation = lake()
+
+    def program(client):
+        context = context_of(client)
+        yield from _leaves_behind(context, client, monkeypatch, holder=holder)
+        yield from sleep(chain._CHAIN_SECONDS + 1)
+        began = context.clock.elapsed()
+        done = yield from once(context, client, 10)
+        return done, context.clock.elapsed() - began < 1
+
+    client = simulation.add("threads", program)
+    simulation.run()
+    assert client.result == ("committed", True)
+    assert moved(simulation) == 10
+
+
+def test_a_member_that_has_only_read_has_the_version_in_which_that_is_true():
+    simulation = lake()
+    results = {}
+
+    def reads(context, client):
+        yield from sleep(0.001)
+        txn = begin(client, context=context)
+        yield from take_turn(txn, "look")
+        with txn.turn.used():
+            found = yield from read(txn, "a", "id = 0")
+        results["read"] = yield from commit(txn)
+        return found
+
+    threads = moves(once, amounts=(1,), wait=2.0)
+    client = simulation.add("threads", process(*threads, reads))
+    simulation.run()
+    assert client.result == ["committed", {0: 101}]
+    assert results["read"].global_version == commits(simulation)[-1].sequence
+
+
+def test_a_chain_is_refused_if_it_was_moved_in_a_turn_of_which_nothing_is_left():
+    simulation = lake()
+
+    def program(client):
+        context = context_of(client)
+        first, second = (begin(client, context=context) for _ in range(2))
+        yield from take_turn(first, "move")
+        yield from move(first, 1)
+        asks = take_turn(second, "move")
+        next(asks)
+        commits_first = commit(first)
+        waits = next(commits_first)
+        with pytest.raises(StopIteration, match="True"):
+            next(asks)
+        other = begin(client)
+        yield from set_to(other, "b", 5, 1)
+        yield from commit(other)
+        second.bound.held = yield from context.head()
+        second.turn.give_back()
+        assert waits.gate.is_open
+        with pytest.raises(ConflictError, match="it was moved halfway"):
+            yield from commits_first
+        yield from end(first)
+        return (yield from once(context, client, 10))
+
+    client = simulation.add("threads", program)
+    simulation.run()
+    assert client.result == "committed"
+
+
 # ------------------------------------------------------------------ mishaps
 
 

@@ -65,11 +65,15 @@ _CHAIN_SECONDS = 5.0
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A chain that is not decided: the transaction that performs all members, and the members."""
+    """A chain that is not decided: the transaction that performs all members, and the members.
+
+    ``is_torn``: it was moved to a newer HEAD in a turn of which nothing is left.
+    """
 
     txn: TransactionState
     began_at: float
     members: list[Waiting] = field(default_factory=list)
+    is_torn: bool = False
 
 
 class Chain(Combining):
@@ -147,10 +151,10 @@ class Chain(Combining):
                 made = begin(TransactionState(context, txn_id, options, through_head=True))
                 found = self._open = _Open(made, turn.now())
             turn.first = len(found.txn.work.done)
-            turn.reads = dict(found.txn.work.reads)
+            turn.reads, turn.held = dict(found.txn.work.reads), found.txn.bound.held
             turn.names_files_by = found.txn.id
+            turn.member.turn = turn  # first: with it, Ctrl-C here takes the rest back
             turn.member.work, turn.member.bound = found.txn.work, found.txn.bound
-            turn.member.turn = turn
             return True
 
     @contextmanager
@@ -186,7 +190,9 @@ class Chain(Combining):
         if turn.member.turn is turn and found is not None:
             self._undo(turn, found)
             found.txn.work.reads = turn.reads
+            found.is_torn = found.is_torn or found.txn.bound.held is not turn.held
         self._holder = None
+        self._drop_if_left()
         self._pass_on(turn.now())
 
     def _undo(self, turn: Turn, found: _Open) -> None:
@@ -242,13 +248,21 @@ class Chain(Combining):
     def _leave(self, member: Waiting) -> None:
         super()._leave(member)
         with self._lock:
-            found = self._open
-            if found is None or not found.members or self._members:
-                return
-            if all(one.has_left for one in found.members) and self._holder is None:
-                # Nobody waits for it any more. If it was sent, the next leader settles that.
-                self._open, self._is_closed = None, False
-                self._pass_on(found.txn.context.clock.elapsed())
+            if self._drop_if_left():
+                self._pass_on(member.txn.context.clock.elapsed())
+
+    def _drop_if_left(self) -> bool:
+        """Drop a chain that nobody waits for, so that the next one can begin.
+
+        If it was sent, the next leader settles that.
+        """
+        found = self._open
+        if found is None or not found.members or self._members or self._holder is not None:
+            return False
+        if not all(one.has_left for one in found.members):
+            return False
+        self._open, self._is_closed = None, False
+        return True
 
 
 def chain_of(context: Context) -> Chain:
@@ -331,14 +345,21 @@ def commit_in_chain(
     assert isinstance(waiting, Waiting)
     if waiting.has_left:  # it was interrupted before
         waiting.has_left, waiting.gate = False, Gate()
-    chain.end_turn(turn, undo=undo)
-    with during("wait"):
-        answer = yield from lead_or_follow(
-            chain, waiting, partial(_lead, context, chain, waiting, steps)
-        )
+    try:
+        chain.end_turn(turn, undo=undo)
+        with during("wait"):
+            answer = yield from lead_or_follow(
+                chain, waiting, partial(_lead, context, chain, waiting, steps)
+            )
+    finally:
+        chain.leave(waiting)  # also if Ctrl-C came before it began to wait
     match answer:
-        case Decided():
-            return answer if waiting.changes else None
+        case Decided(summary=summary):
+            if waiting.changes:
+                return answer
+            # What it has read of others is true in their version, not in the one before.
+            txn.bound.sequence = max(txn.bound.sequence, summary.sequence)
+            return None
         case Failed(error):
             if isinstance(error, ConflictError) and txn.state is Status.OPEN:
                 txn.fail(error)
@@ -378,6 +399,10 @@ def _commit(chain: Chain, found: _Open, steps: Steps) -> Program[None]:
     """Commit a chain, and answer its members."""
     members = tuple(found.members)
     refused = partial(_all_refused, chain, members)
+    if found.is_torn:
+        chain.answer(refused(_refused(found.txn, "it was moved halfway")))
+        yield from abort(found.txn)
+        return
     changing = [one for one in members if one.changes]
     if not changing:
         yield from _only_read(chain, found, refused)
