@@ -36,7 +36,9 @@ CATCHERS = {
     "performed_on_a_redefined_table": lambda: _hot(
         intents.test_a_table_is_dropped_guarded_or_redefined_meanwhile, "altered"
     ),
-    "performed_twice": lambda: _hot(intents.test_what_two_leaders_have_performed_commits_once),
+    "performed_twice": lambda: _hot(
+        intents.test_an_intent_that_two_leaders_have_performed_commits_once
+    ),
     "refused_while_it_lives": lambda: _hot(
         intents.test_an_owner_does_not_refuse_what_a_leader_may_yet_perform
     ),

@@ -115,7 +115,7 @@ def test_a_leader_performs_what_another_process_proposes(lake: MemoryLake) -> No
     assert lake.keys(INBOX_PREFIX) == []
 
 
-def test_its_owner_is_given_the_counts_of_the_state_on_which_it_was_performed(
+def test_an_owner_is_given_the_counts_of_the_state_on_which_a_leader_performed_it(
     lake: MemoryLake,
 ) -> None:
     peer, leader = lake.peer(), lake.peer()
@@ -143,7 +143,7 @@ def test_threads_propose_together_and_are_performed_together(lake: MemoryLake) -
     assert lake.rows("a")[0] == 100 + 1112
 
 
-def test_whoever_is_alone_commits_by_itself_after_a_wait(lake: MemoryLake) -> None:
+def test_a_process_that_is_alone_commits_by_itself_after_a_wait(lake: MemoryLake) -> None:
     peer = lake.peer()
     txn = adding(peer, 10)
     peer.commit(txn)
@@ -191,7 +191,7 @@ def test_a_combined_transaction_that_loses_its_rows_shows_that_they_are_shared(
 # ---------------------------------------------------------------- exactly one outcome
 
 
-def test_what_two_leaders_have_performed_commits_once(lake: MemoryLake) -> None:
+def test_an_intent_that_two_leaders_have_performed_commits_once(lake: MemoryLake) -> None:
     peer, first, second = lake.peer(), lake.peer(), lake.peer()
     theirs = adding(peer, 10)
     owner = proposed(peer, theirs)
