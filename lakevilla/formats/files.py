@@ -460,7 +460,12 @@ def paths_elsewhere(files: pa.Table) -> list[str]:
 
 def file_key(location: str, path: str) -> str:
     """Return the key of a data file, given its decoded path: relative to the table, or absolute."""
-    return path if _ABSOLUTE.match(path) else f"{location}/{path}"
+    return path if is_elsewhere(path) else f"{location}/{path}"
+
+
+def is_elsewhere(path: str) -> bool:
+    """Return whether a data file's decoded path is absolute, not relative to its table."""
+    return _ABSOLUTE.match(path) is not None
 
 
 # -------------------- file sets

@@ -82,7 +82,7 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Guard, InlineSource, QuerySource, StagedSource
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.record import Access
-from lakevilla.transaction.commit.together.chain import may_take_turn
+from lakevilla.transaction.commit.together.chain import may_run_in_turn, may_take_turn
 from lakevilla.transaction.queue.places import perform_late
 from lakevilla.transaction.state.files import forget_created
 from lakevilla.transaction.state.parts import Done
@@ -424,6 +424,9 @@ class Executor(Generic[Frame]):
         if self.state.work.tables[done.table].snapshot.layout.change_data_feed:
             # A reader of the feed takes the change files of a log entry for those of one commit.
             self._leave_chain("change data feed")
+        if self.state.turn is not None and not may_run_in_turn(self.state):
+            # If another client is first, the operation that makes the table goes from the sublog.
+            self._leave_chain("first write to a clone")
         self.save_if_due()
         return result_of(self.state, done, self._perform_for_counts)
 

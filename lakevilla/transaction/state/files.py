@@ -17,7 +17,7 @@ from lakevilla.formats.delta.deletion_vectors import (
     rows_in_file,
     vector_key,
 )
-from lakevilla.formats.files import DataFile, RemovedFile, holds_vectors
+from lakevilla.formats.files import DataFile, RemovedFile, holds_vectors, is_elsewhere
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import txn_in
 from lakevilla.lake.applicability import lost_for_good
@@ -57,7 +57,8 @@ def made_files(done: Done) -> list[str]:
 
     The files that the operation was given are its source, and those that it removes were there
     before. When the operation is undone, only the files that it made may be dropped: a redo makes
-    them again, and nothing could make other files again.
+    them again, and nothing could make other files again. So a file elsewhere is none of them, such
+    as those of a clone's source.
     """
     place = done.table
     given = {path for file in given_files(done.operation) for path in paths_of(place, file)}
@@ -65,7 +66,7 @@ def made_files(done: Done) -> list[str]:
     given.update(path for file in done.change.removes for path in paths_of(place, file))
     made = [path for file in done.change.adds for path in sorted(paths_of(place, file))]
     made += [file.path for file in done.change.change_files]
-    return [f"{done.table}/{path}" for path in made if path not in given]
+    return [f"{place}/{path}" for path in made if path not in given and not is_elsewhere(path)]
 
 
 def own_files(txn: str, keys: Iterable[str]) -> list[str]:

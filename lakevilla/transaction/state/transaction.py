@@ -318,8 +318,9 @@ class Turn:
         The number of operations, the reads, and the HEAD, that the chain had then.
     names_files_by : str
         The id of the transaction that performs all members; their files are named by it.
-    is_used, is_unfit : bool
-        Whether a verb of the transaction runs; whether one was called that no chain can have.
+    is_used, is_unfit, is_abandoned : bool
+        Whether a verb of the transaction runs; whether one was called that no chain can have;
+        whether others go on in another chain, as a verb takes too long.
     waiting : object
         Its membership in the chain, once its turn has ended.
     give_back : callable
@@ -340,6 +341,7 @@ class Turn:
     names_files_by: str = ""
     is_used: bool = False
     is_unfit: bool = False
+    is_abandoned: bool = False
     waiting: object = None
     give_back: Callable[[], None] = lambda: None
     used: Callable[[], AbstractContextManager[None]] = nullcontext

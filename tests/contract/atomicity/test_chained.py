@@ -148,6 +148,20 @@ def test_a_function_with_a_verb_that_no_chain_can_have_runs_by_itself(
     assert not any(turns[2:]), "it is not tried in a chain again"
 
 
+def test_the_first_write_to_a_clone_is_not_in_a_chain(lake: lv.Lake) -> None:
+    lake.clone("bank", "trial")
+    turns: list[bool] = []
+
+    def write(txn: lv.Transaction) -> None:
+        turns.append(executor(txn).state.turn is not None)
+        txn.append("trial", accounts(1))
+
+    chained(lake, write)
+    lake.run(write)
+    assert turns == [True, False]
+    assert lake.read("trial").num_rows == 4
+
+
 def test_an_error_that_a_function_makes_of_a_conflict_is_not_let_out(lake: lv.Lake) -> None:
     turns: list[bool] = []
 

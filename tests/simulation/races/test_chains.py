@@ -239,6 +239,36 @@ def test_the_chain_goes_on_without_a_transaction_that_keeps_its_turn():
     assert kept == [False]
 
 
+def test_members_do_not_wait_for_a_verb_that_takes_very_long():
+    simulation = lake()
+
+    def keeps(context, client):
+        yield from sleep(0.001)
+        txn = begin(client, context=context)
+        yield from take_turn(txn, "slow")
+        with txn.turn.used():
+            yield from read(txn, "a", "id = 0")
+            yield from set_to(txn, "a", 5)
+            yield from sleep(3600)
+            yield from set_to(txn, "b", 5)
+        with pytest.raises(ConflictError, match=r"kept others .* waiting"):
+            yield from commit(txn)
+        yield from end(txn)
+        return "over time"
+
+    def timed(context, client, amount):
+        began = context.clock.elapsed()
+        done = yield from moving(context, client, amount)
+        return done, context.clock.elapsed() - began < 60
+
+    first, *others = moves(timed)
+    client = simulation.add("threads", process(first, keeps, *others))
+    simulation.run()
+    assert client.result == [("committed", True), "over time"] + [("committed", True)] * 3
+    assert moved(simulation) == sum(AMOUNTS), "nothing of the slow one stays"
+    invariants.no_id_commits_twice(simulation.store, TABLES)
+
+
 def test_a_turn_that_is_given_back_leaves_nothing_in_the_chain():
     simulation = lake()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -57,8 +57,10 @@ _HOT_SECONDS = 5.0
 #: and its function is performed outside for some time.
 _TURN_SECONDS = 5.0
 _SLOW_SECONDS = 60.0
-#: So many times as long a transaction waits for the turn while a verb of its holder runs.
+#: So many times as long a transaction waits for the turn.
 _MOST_WAITS = 10
+#: For so long all wait for a verb of the turn's holder.
+_VERB_SECONDS = 30.0
 #: A chain of this age takes no further member: the longer it is, the more others change beside it.
 _CHAIN_SECONDS = 5.0
 
@@ -167,6 +169,8 @@ class Chain(Combining):
         finally:
             with self._lock:
                 turn.is_used = False
+                if turn.is_abandoned and turn.member.state is Status.OPEN:
+                    turn.member.fail(_over_time(turn.member))
 
     def give_back(self, turn: Turn) -> None:
         """Take a transaction out of the chain, with all that it has done; may be called twice."""
@@ -176,14 +180,26 @@ class Chain(Combining):
                 self._take_out(turn)
 
     def take_away(self, now: float) -> None:
-        """Take the turn from a transaction that has had it for too long, if no verb of it runs."""
+        """Take the turn from a transaction that has had it for too long.
+
+        While a verb of it runs, its state can't be taken away. If the verb takes very long, the
+        whole chain is left to it: all members run again.
+        """
         with self._lock:
             turn = self._holder
-            if turn is None or turn.is_used or now - turn.since < _TURN_SECONDS:
+            longest = _TURN_SECONDS if turn is None or not turn.is_used else _VERB_SECONDS
+            if turn is None or now - turn.since < longest:
                 return
-            turn.member.fail(_over_time(turn.member))
             self._unfit[turn.function] = now + _SLOW_SECONDS
-            self._take_out(turn)
+            if not turn.is_used:
+                turn.member.fail(_over_time(turn.member))
+                self._take_out(turn)
+                return
+            members = [] if self._open is None else self._open.members
+            turn.is_abandoned = True
+            self._open = self._holder = None
+            self._pass_on(now)
+        self.answer(_all_refused(self, members, _over_time(turn.member)))
 
     def _take_out(self, turn: Turn) -> None:
         found = self._open
@@ -234,6 +250,8 @@ class Chain(Combining):
             found = self._open
             if found is None or self._holder is not None:
                 self._quiet = Gate()
+                if self._holder is None:
+                    self._quiet.open()
                 return self._quiet
             self._is_closed = True
             return found
@@ -401,7 +419,8 @@ def _commit(chain: Chain, found: _Open, steps: Steps) -> Program[None]:
     refused = partial(_all_refused, chain, members)
     if found.is_torn:
         chain.answer(refused(_refused(found.txn, "it was moved halfway")))
-        yield from abort(found.txn)
+        with suppress(LakeVillaError):  # gc deletes what is left
+            yield from abort(found.txn)
         return
     changing = [one for one in members if one.changes]
     if not changing:

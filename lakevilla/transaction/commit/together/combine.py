@@ -598,7 +598,8 @@ def _drop(group: Group[Waiting], attempt: Attempt, error: Exception) -> Program[
         if not one.has_left:
             one.txn.ending.head_tried = None
     group.answer(attempt.refused(error), settled=True)
-    yield from abort(attempt.txn)
+    with suppress(LakeVillaError):  # the members have their answers, and gc deletes what is left
+        yield from abort(attempt.txn)
 
 
 def _decided(attempt: Attempt, decided: Decided) -> dict[Waiting, Answer]:

@@ -56,6 +56,26 @@ def test_writes_to_a_clone_and_to_its_source_do_not_show_in_the_other(shop: lv.L
     assert rows(shop, "other") == AFTER
 
 
+def test_a_first_write_runs_again_if_another_client_was_first(
+    shop: lv.Lake, local_place: Place
+) -> None:
+    shop.clone("other", "trial")
+    calls: list[int] = []
+
+    def write(txn: lv.Transaction) -> None:
+        calls.append(txn.read("trial", where="id = 1")["n"][0].as_py())
+        txn.append("trial", [{"id": 3, "n": 30}])
+        txn.update("trial", {"n": calls[-1] + 1}, where="id = 1")
+        if len(calls) == 1:
+            with local_place.connect() as other:
+                other.run(lambda txn: txn.update("trial", {"n": 5}, where="id = 1"))
+
+    shop.run(write)
+    assert calls == [10, 5]
+    assert rows(shop, "trial") == [(1, 6), (2, 20), (3, 30)]
+    assert rows(shop, "other") == BEFORE
+
+
 def test_a_directory_is_cloned_with_all_tables_below_it(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     assert names(shop) == ["dev/eu/stock", "dev/orders", "other", "prod/eu/stock", "prod/orders"]
