@@ -213,4 +213,5 @@ def test_a_process_that_leaves_its_lake_open_publishes_what_it_has_decided(
     with place.connect() as lake:
         lake.create_table("orders", [{"id": 9}])
     assert run(script, place) == ""
-    assert place.delta("orders").version() == 3
+    # Commits that are pending together may share an entry.
+    assert sorted(place.delta("orders").to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 9]

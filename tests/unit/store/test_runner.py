@@ -34,6 +34,7 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.effects import (
     Effect,
+    Gate,
     Get,
     Parallel,
     Program,
@@ -48,6 +49,7 @@ from lakevilla.store.effects import (
     sleep,
     some_at_once,
     stat,
+    wait_at,
 )
 from lakevilla.store.parallel import POOL_SIZE, submit
 from lakevilla.store.runner import Requests, Runner
@@ -222,6 +224,26 @@ def test_sleeping_parts_occupy_no_thread() -> None:
     make_runner().run(program())
     # With a thread for each sleeping part, it would take at least 200 times as long as one sleep.
     assert time.monotonic() - started < 200 * 0.05
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3], ids=["alone", "in a part", "in parts"])
+def test_a_wait_at_a_gate_ends_with_its_time_or_when_the_gate_opens(parts: int) -> None:
+    shut, open_later = Gate(), Gate()
+
+    def waits() -> Program[tuple[bool, bool]]:
+        yield from wait_at(shut, 0.02)
+        threading.Timer(0.02, open_later.open).start()
+        yield from wait_at(open_later, 60.0)
+        return shut.is_open, open_later.is_open
+
+    def program() -> Program[list[tuple[bool, bool]]]:
+        if not parts:
+            return [(yield from waits())]
+        return (yield from parallel([waits() for _ in range(parts)]))
+
+    started = time.monotonic()
+    assert make_runner().run(program()) == [(False, True)] * max(1, parts)
+    assert 0.02 <= time.monotonic() - started < 30
 
 
 def test_the_first_error_of_a_parallel_is_raised_after_all_parts_have_ended() -> None:

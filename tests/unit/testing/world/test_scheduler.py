@@ -7,7 +7,18 @@ import pytest
 
 from lakevilla.errors import StoreError
 from lakevilla.store.base import ABSENT, ANY, Found, Missing, Stored
-from lakevilla.store.effects import DeleteObject, Get, Parallel, Put, get, parallel, put, sleep
+from lakevilla.store.effects import (
+    DeleteObject,
+    Gate,
+    Get,
+    Parallel,
+    Put,
+    get,
+    parallel,
+    put,
+    sleep,
+    wait_at,
+)
 from lakevilla_testing.world.faults import Fault, ScriptedFaults, Strike
 from lakevilla_testing.world.scheduler import ClientFailed, Simulation, Stuck
 from tests.support.search import how_many
@@ -252,6 +263,26 @@ def test_sleeping_clients_wake_in_virtual_time():
     simulation, _ = run_alone(program)
     assert simulation.now > 86400
     assert len(simulation.trace) == 1
+
+
+def test_a_wait_at_a_gate_ends_in_virtual_time_or_when_the_gate_opens():
+    gate, told = Gate(), []
+
+    def waits(client):
+        yield from wait_at(gate, 10.0)
+        told.append((gate.is_open, client.simulation.now))
+        yield from wait_at(gate, 1000.0)
+        told.append((gate.is_open, client.simulation.now))
+
+    def opens(client):
+        yield from sleep(50.0)
+        gate.open()
+
+    simulation = Simulation(1)
+    simulation.add("waits", waits)
+    simulation.add("opens", opens)
+    simulation.run()
+    assert told == [(False, pytest.approx(10.0)), (True, pytest.approx(50.0))]
 
 
 def test_tokens_by_content_repeat_with_the_content():
