@@ -26,7 +26,7 @@ def test_every_invariant_holds_where_an_overwrite_keeps_files(formats, count):
 
 
 @pytest.mark.timeout(600 * TIMES)
-@pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
+@pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 40)])
 def test_every_invariant_holds_where_an_overwrite_redefines_tables(formats, count):
     events = Counter()
     for seed in range(how_many(1, whole=count * TIMES)):
