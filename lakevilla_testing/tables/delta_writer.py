@@ -177,9 +177,14 @@ def restore(client: Client, location: str, versions_back: int = 1) -> Program[bo
         old = yield from read_log(location, max(0, table.version - versions_back))
         if old is None:
             return []
-        adds = [add for path, add in old.files.items() if table.files.get(path) != add]
+        # A file is the same with the same vector, whatever else an entry or a checkpoint says.
+        before = [(path, add.get("deletionVector")) for path, add in old.files.items()]
+        now = [(path, add.get("deletionVector")) for path, add in table.files.items()]
+        adds = [old.files[path] for path, vector in before if (path, vector) not in now]
         removes = [
-            _remove(client, add) for path, add in table.files.items() if old.files.get(path) != add
+            _remove(client, table.files[path])
+            for path, vector in now
+            if (path, vector) not in before
         ]
         if not adds and not removes:
             return []
