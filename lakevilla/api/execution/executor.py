@@ -399,6 +399,15 @@ class Executor(Generic[Frame]):
             )
         )
 
+    def _leave_chain_after(self, done: Done) -> None:
+        """Have the transaction run again by itself if no chain can have what it has done."""
+        if self.state.work.tables[done.table].snapshot.layout.change_data_feed:
+            # A reader of the feed takes the change files of a log entry for those of one commit.
+            self._leave_chain("change data feed")
+        if not may_run_in_turn(self.state):
+            # If another client is first, the operation that makes the table goes from the sublog.
+            self._leave_chain("first write to a clone")
+
     def naming_errors(self, verb: str, table: str | None) -> AbstractContextManager[None]:
         """Name, in errors raised inside, the transaction and the verb and table that failed."""
         return names.naming_errors(self.client, self.state, verb, table)
@@ -421,12 +430,8 @@ class Executor(Generic[Frame]):
     def run_verb(self, program: Program[Done]) -> OperationResult:
         """Run the program of a verb that writes, and save the transaction if a save is due."""
         done = self.run(program)
-        if self.state.work.tables[done.table].snapshot.layout.change_data_feed:
-            # A reader of the feed takes the change files of a log entry for those of one commit.
-            self._leave_chain("change data feed")
-        if self.state.turn is not None and not may_run_in_turn(self.state):
-            # If another client is first, the operation that makes the table goes from the sublog.
-            self._leave_chain("first write to a clone")
+        if self.state.turn is not None:
+            self._leave_chain_after(done)
         self.save_if_due()
         return result_of(self.state, done, self._perform_for_counts)
 

@@ -13,7 +13,7 @@ from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere
 from lakevilla_testing.world.faults import Fault, NoFaults
-from tests.simulation.races.test_combined import commits
+from lakevilla_testing.world.interrupts import interrupted
 from tests.support.search import STRIDE
 from tests.support.simulated.commits import (
     TABLES,
@@ -25,7 +25,8 @@ from tests.support.simulated.commits import (
     read,
     set_to,
 )
-from tests.support.simulated.threads import AtHead, asking, interrupted, process, recover
+from tests.support.simulated.threads import AtHead, asking, process, recover
+from tests.support.simulated.transfers import check_whole_or_absent, commits, moved
 
 THREADS = 4
 AMOUNTS = (1, 10, 100, 1000)
@@ -74,13 +75,6 @@ def moves(work=moving, amounts=AMOUNTS, **given):
         lambda context, client, amount=amount: work(context, client, amount, **given)
         for amount in amounts
     ]
-
-
-def moved(simulation):
-    """Return the sum of the amounts that were moved; both tables must agree on it."""
-    found = balances(simulation)
-    assert found["a"][0] - 100 == 100 - found["b"][0]
-    return found["a"][0] - 100
 
 
 # ------------------------------------------------------------- going together
@@ -392,13 +386,7 @@ def test_a_crash_of_the_process_at_any_request_leaves_each_member_whole_or_absen
         simulation.add("owner", process(*moves(once, AMOUNTS[:3])), restart=recover)
         return simulation
 
-    def check(simulation):
-        alone(simulation, recover, "other")
-        assert moved(simulation) in {a + b + c for a in (0, 1) for b in (0, 10) for c in (0, 100)}
-        invariants.tables_follow_head(simulation.store, TABLES)
-        invariants.no_id_commits_twice(simulation.store, TABLES)
-
-    assert crash_everywhere(setting, check, "owner", every=STRIDE) > 20 // STRIDE
+    assert crash_everywhere(setting, check_whole_or_absent, "owner", every=STRIDE) > 20 // STRIDE
 
 
 @pytest.mark.parametrize("fault", [Fault.APPLIED_503, Fault.APPLIED_CUT, Fault.DELAYED_WRITE])
@@ -414,12 +402,12 @@ def test_a_lost_acknowledgement_is_settled_for_all_members(fault, times):
     invariants.no_id_commits_twice(simulation.store, TABLES)
 
 
-def _ctrl_c(at, sent, begun, amount, *, again):
+def _ctrl_c(at, instant, begun, amount, *, again):
     """Interrupt a thread at its effect ``at``; then commit it again, or end it."""
 
     def program(context, client):
         try:
-            return (yield from interrupted(once(context, client, amount, begun), at, sent))
+            return (yield from interrupted(once(context, client, amount, begun), at, instant))
         except KeyboardInterrupt:
             txn = begun[amount]
             if again and txn.state == "open" and txn.turn is not None and txn.turn.waiting:
@@ -436,16 +424,18 @@ def _ctrl_c(at, sent, begun, amount, *, again):
 
 
 @pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("instant", ["before", "after"])
 @pytest.mark.parametrize("struck", [0, 1, 3])
-def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_work_of_the_others(struck, sent, again):
+def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_work_of_the_others(
+    struck, instant, again
+):
     endings = set()
     for at in range(1, 60):
         simulation = lake(seed=at)
         begun = {}
         threads = moves()
         mine = AMOUNTS[struck]
-        threads[struck] = _ctrl_c(at, sent, begun, mine, again=again)
+        threads[struck] = _ctrl_c(at, instant, begun, mine, again=again)
         client = simulation.add("threads", process(*threads))
         simulation.run()
         results = list(client.result)

@@ -4,21 +4,18 @@ import random
 
 import pytest
 
-from lakevilla.errors import ConflictError, LakeVillaError, TransactionAborted
-from lakevilla.global_log.repo import commits_since
+from lakevilla.errors import ConflictError, TransactionAborted
 from lakevilla.lake.publishing.outcome import fence
 from lakevilla.maintenance import recovery
-from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.effects import parallel, sleep
-from lakevilla.sublogs.operations import Delete, Update
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.verbs.read_write import execute
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere
 from lakevilla_testing.tables import delta_writer
-from lakevilla_testing.tables.reader import run_now, table_rows
+from lakevilla_testing.tables.reader import table_rows
 from lakevilla_testing.world.faults import Fault, NoFaults
+from lakevilla_testing.world.interrupts import interrupted
 from tests.support.search import STRIDE
 from tests.support.simulated.commits import (
     TABLES,
@@ -28,9 +25,15 @@ from tests.support.simulated.commits import (
     begin,
     end,
     lake,
-    simulation_client,
 )
-from tests.support.simulated.threads import AtHead, asking, interrupted, process, recover
+from tests.support.simulated.threads import AtHead, asking, process, recover
+from tests.support.simulated.transfers import (
+    check_whole_or_absent,
+    commits,
+    drawn,
+    moved,
+    performing,
+)
 
 THREADS = 4
 AMOUNTS = (1, 10, 100, 1000)
@@ -57,24 +60,6 @@ def transfers(begun=None, amounts=AMOUNTS):
         lambda context, client, amount=amount: transfer(context, client, amount, begun)
         for amount in amounts
     ]
-
-
-def commits(simulation):
-    """Return the lake's commits by transactions, without the one that made the tables known."""
-    held = context_of(simulation_client(simulation, "looks"))
-    head = run_now(simulation.store, held.head()).head
-    return [
-        one
-        for one in run_now(simulation.store, commits_since(head, head.history_start))
-        if one.kind == "transaction"
-    ][1:]
-
-
-def moved(simulation):
-    """Return the sum of the amounts that were moved; both tables must agree on it."""
-    found = balances(simulation)
-    assert found["a"][0] - 100 == 100 - found["b"][0]
-    return found["a"][0] - 100
 
 
 # ------------------------------------------------------------- going together
@@ -109,46 +94,14 @@ def test_a_lone_transaction_is_a_version_of_its_own():
 # ----------------------------------------------------- one after the other
 
 
-def _drawn(source):
-    """Return the operations of one member."""
-    made = []
-    for _ in range(source.randint(1, 3)):
-        table, number = source.choice(TABLES), source.randrange(2)
-        where = parse_predicate(source.choice((f"id = {number}", "balance > 90", "id >= 0")))
-        match source.randrange(5):
-            case 0:
-                made.append(Delete(table, parse_predicate(f"id = {number} AND balance > 300")))
-            case 1:
-                # The number does not fit the column's type: the statement fails on such a row.
-                value = "CASE WHEN balance > 120 THEN 9223372036854775807 + 1 ELSE balance + 7 END"
-                made.append(Update(table, {"balance": parse_expression(value)}, where))
-            case _:
-                value = source.choice(("balance + 10", "balance * 2", f"{100 + number}"))
-                made.append(Update(table, {"balance": parse_expression(value)}, where))
-    return made
-
-
-def _member(context, client, operations, *, wait):
-    txn = begin(client, context=context, defer=True)
-    try:
-        for one in operations:
-            yield from execute(txn, one, type(one).__name__.lower())
-        yield from sleep(wait)
-        yield from commit(txn)
-    except LakeVillaError as error:
-        yield from end(txn)
-        return txn.id, error.kind
-    return txn.id, [done.counts.rows for done in txn.work.done]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_a_combined_commit_does_the_same_as_its_members_one_after_the_other(seed):
     source = random.Random(f"combined/{seed}")
-    members = [_drawn(source) for _ in range(source.randint(2, 6))]
+    members = [drawn(source) for _ in range(source.randint(2, 6))]
     simulation = lake(seed=seed)
     client = simulation.add(
         "threads",
-        process(*[lambda c, k, ops=ops: _member(c, k, ops, wait=0) for ops in members]),
+        process(*[lambda c, k, ops=ops: performing(k, ops, c) for ops in members]),
     )
     simulation.run()
     told = dict(client.result)
@@ -159,7 +112,7 @@ def test_a_combined_commit_does_the_same_as_its_members_one_after_the_other(seed
         name = f"alone{number}"
 
         def one(client, ops=by_id[txn]):
-            return (yield from _member(context_of(client), client, ops, wait=0))
+            return (yield from performing(client, ops))
 
         assert alone(again, one, name)[1] == told[txn]
     assert balances(simulation) == balances(again)
@@ -177,13 +130,7 @@ def test_a_crash_of_the_process_at_any_request_leaves_each_member_whole_or_absen
         simulation.add("owner", process(*transfers(amounts=AMOUNTS[:3])), restart=recover)
         return simulation
 
-    def check(simulation):
-        alone(simulation, recover, "other")
-        assert moved(simulation) in {a + b + c for a in (0, 1) for b in (0, 10) for c in (0, 100)}
-        invariants.tables_follow_head(simulation.store, TABLES)
-        invariants.no_id_commits_twice(simulation.store, TABLES)
-
-    assert crash_everywhere(setting, check, "owner", every=STRIDE) > 30 // STRIDE
+    assert crash_everywhere(setting, check_whole_or_absent, "owner", every=STRIDE) > 30 // STRIDE
 
 
 @pytest.mark.parametrize("fault", [Fault.APPLIED_503, Fault.APPLIED_CUT, Fault.DELAYED_WRITE])
@@ -199,12 +146,12 @@ def test_a_lost_acknowledgement_is_settled_for_all_members(fault, times):
     invariants.no_id_commits_twice(simulation.store, TABLES)
 
 
-def _ctrl_c(thread, at, sent, begun, amount, *, again):
+def _ctrl_c(thread, at, instant, begun, amount, *, again):
     """Interrupt a thread at its effect ``at``; then commit it again, or end it."""
 
     def program(context, client):
         try:
-            return (yield from interrupted(thread(context, client), at, sent))
+            return (yield from interrupted(thread(context, client), at, instant))
         except KeyboardInterrupt:
             txn = begun[amount]
             if again and txn.state == "open" and len(txn.work.done) == 2:
@@ -217,16 +164,18 @@ def _ctrl_c(thread, at, sent, begun, amount, *, again):
 
 
 @pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("instant", ["before", "after"])
 @pytest.mark.parametrize("struck", [0, 1, 3])
-def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_work_of_the_others(struck, sent, again):
+def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_work_of_the_others(
+    struck, instant, again
+):
     endings = set()
     for at in range(1, 60):
         simulation = lake(seed=at)
         begun = {}
         threads = transfers(begun)
         mine = AMOUNTS[struck]
-        threads[struck] = _ctrl_c(threads[struck], at, sent, begun, mine, again=again)
+        threads[struck] = _ctrl_c(threads[struck], at, instant, begun, mine, again=again)
         client = simulation.add("threads", process(*threads))
         simulation.run()
         results = list(client.result)

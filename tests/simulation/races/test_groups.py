@@ -28,6 +28,7 @@ from lakevilla_testing.histories.plan import small_limits
 from lakevilla_testing.tables import delta_writer
 from lakevilla_testing.tables.reader import run_now, table_rows
 from lakevilla_testing.world.faults import Fault, NoFaults
+from lakevilla_testing.world.interrupts import interrupted
 from tests.support.search import STRIDE
 from tests.support.simulated.commits import (
     TABLES,
@@ -40,7 +41,7 @@ from tests.support.simulated.commits import (
     read,
     simulation_client,
 )
-from tests.support.simulated.threads import AtHead, asking, interrupted, process, recover
+from tests.support.simulated.threads import AtHead, asking, process, recover
 
 THREADS = 4
 
@@ -315,10 +316,10 @@ def test_a_lost_acknowledgement_is_settled_for_the_whole_group(fault, times):
     invariants.no_id_commits_twice(simulation.store, TABLES)
 
 
-def ctrl_c(thread, at, sent, txns, number):
+def ctrl_c(thread, at, instant, txns, number):
     def program(context, client):
         try:
-            return (yield from interrupted(thread(context, client), at, sent))
+            return (yield from interrupted(thread(context, client), at, instant))
         except KeyboardInterrupt:
             txn = txns[number]
             yield from end(txn)
@@ -327,15 +328,15 @@ def ctrl_c(thread, at, sent, txns, number):
     return program
 
 
-@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("instant", ["before", "after"])
 @pytest.mark.parametrize("struck", [0, 1, 3])
-def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_commits_of_the_others(struck, sent):
+def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_commits_of_the_others(struck, instant):
     endings = set()
     for at in range(1, 40):
         simulation = lake(seed=at)
         begun = {}
         threads = appenders(THREADS, begun)
-        threads[struck] = ctrl_c(threads[struck], at, sent, begun, 100 + struck)
+        threads[struck] = ctrl_c(threads[struck], at, instant, begun, 100 + struck)
         client = simulation.add("threads", process(*threads))
         simulation.run()
         results = list(client.result)

@@ -6,13 +6,11 @@ from functools import partial
 
 import pytest
 
-from lakevilla.errors import ConflictError, LakeVillaError, TransactionAborted
+from lakevilla.errors import ConflictError, TransactionAborted
 from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
-from lakevilla.global_log.repo import commits_since
 from lakevilla.store.effects import sleep
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.together import combine, group
-from lakevilla.transaction.verbs.read_write import execute
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import (
@@ -22,9 +20,8 @@ from lakevilla_testing.histories.exhaustive import (
 )
 from lakevilla_testing.histories.plan import small_limits
 from lakevilla_testing.planted.bugs import attribute
-from lakevilla_testing.tables.reader import run_now
+from lakevilla_testing.world.interrupts import interrupted
 from lakevilla_testing.world.timed import TimedSimulation
-from tests.simulation.races.test_combined import _drawn
 from tests.support.search import SOAK, STRIDE, first_seed, how_many
 from tests.support.simulated.commits import (
     TABLES,
@@ -34,9 +31,9 @@ from tests.support.simulated.commits import (
     begin,
     end,
     lake,
-    simulation_client,
 )
-from tests.support.simulated.threads import asking, interrupted, process, recover
+from tests.support.simulated.threads import asking, process, recover
+from tests.support.simulated.transfers import commits, drawn, moved, performing
 from tests.support.simulated.upkeep import collects, confirms
 
 SCHEDULES = how_many(6, whole=10_000, soak=20_000)
@@ -71,20 +68,6 @@ def processes(faults=None, schedule=None, *, names=("one", "two"), iceberg=(), s
     for name in names:
         simulation.add(name, partial(adds, amount=AMOUNTS[name]), restart=recover)
     return simulation
-
-
-def moved(simulation):
-    """Return the sum of the amounts that were moved; both tables must agree on it."""
-    found = balances(simulation)
-    assert found["a"][0] - 100 == 100 - found["b"][0]
-    return found["a"][0] - 100
-
-
-def commits(simulation):
-    held = context_of(simulation_client(simulation, "looks"))
-    head = run_now(simulation.store, held.head()).head
-    found = run_now(simulation.store, commits_since(head, head.history_start))
-    return [one for one in found if one.kind == "transaction"][1:]
 
 
 def check(simulation):
@@ -139,36 +122,24 @@ def test_processes_that_change_the_same_rows_share_versions(iceberg):
     assert shared > 0
 
 
-def _performs(client, operations):
-    txn = begin(client, defer=True)
-    try:
-        for one in operations:
-            yield from execute(txn, one, type(one).__name__.lower())
-        yield from commit(txn)
-    except LakeVillaError as error:
-        yield from end(txn)
-        return txn.id, error.kind
-    return txn.id, [done.counts.rows for done in txn.work.done]
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_operations_of_others_do_the_same_as_in_commits_one_after_the_other(seed):
     """The operations of each process, some of which fail, and the counts that it is told."""
     source = random.Random(f"intents/{seed}")
-    drawn = [_drawn(source) for _ in range(source.randint(2, 5))]
+    members = [drawn(source) for _ in range(source.randint(2, 5))]
     simulation = lake(seed=seed)
-    for number, operations in enumerate(drawn):
-        simulation.add(f"process {number}", partial(_performs, operations=operations))
+    for number, operations in enumerate(members):
+        simulation.add(f"process {number}", partial(performing, operations=operations))
     simulation.run()
     results = [client.result for client in simulation.clients]
     told = dict(results)
     order = [txn for one in commits(simulation) for txn in one.transactions]
-    by_id = {txn: operations for (txn, _), operations in zip(results, drawn, strict=True)}
+    by_id = {txn: operations for (txn, _), operations in zip(results, members, strict=True)}
     again = lake(seed=seed)
     with small_limits(False):
         for number, txn in enumerate(order):
             if txn in by_id:
-                found = alone(again, partial(_performs, operations=by_id[txn]), f"alone{number}")
+                found = alone(again, partial(performing, operations=by_id[txn]), f"alone{number}")
                 assert found[1] == told[txn]
     assert balances(simulation) == balances(again)
     for txn in by_id.keys() - set(order):
@@ -248,15 +219,15 @@ def test_operations_of_two_processes_are_performed_once_in_any_order():
 
 
 @pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("sent", [False, True])
-def test_an_owner_that_is_interrupted_finds_out_whether_others_have_committed_it(sent, again):
+@pytest.mark.parametrize("instant", ["before", "after"])
+def test_an_owner_that_is_interrupted_finds_out_whether_others_have_committed_it(instant, again):
     endings = set()
     for at in range(1, 60, how_many(3, whole=1)):
         begun = []
 
         def owner(client, at=at, begun=begun):
             try:
-                return (yield from interrupted(adds(client, 1, begun), at, sent))
+                return (yield from interrupted(adds(client, 1, begun), at, instant))
             except KeyboardInterrupt:
                 txn = begun[0]
                 if again and txn.state == "open" and len(txn.work.done) == 2:

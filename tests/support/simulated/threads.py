@@ -26,29 +26,6 @@ def asking(txn_id):
     return lambda client: outcome(context_of(client), txn_id)
 
 
-def interrupted(program, at, sent):
-    """Interrupt a program by Ctrl-C at its effect number ``at``, before the effect is sent or
-    after.
-    """
-    answer = error = None
-    for number in range(1, 10_000):
-        try:
-            effect = program.send(answer) if error is None else program.throw(error)
-        except StopIteration as stop:
-            return stop.value
-        answer = error = None
-        if number == at and not sent:
-            error = KeyboardInterrupt()
-            continue
-        try:
-            answer = yield effect
-        except Exception as raised:
-            error = raised
-        if number == at:
-            error = KeyboardInterrupt()
-    raise AssertionError("it does not end")
-
-
 class AtHead(NoFaults):
     """Fault the first replacements of HEAD that a client sends."""
 

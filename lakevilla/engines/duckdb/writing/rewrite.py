@@ -28,7 +28,7 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.engines.duckdb.writing.writer import Writer, guard
 from lakevilla.engines.partitions import Partitioning, partition_columns
 from lakevilla.engines.statistics import running
-from lakevilla.formats.delta.deletion_vectors import RowIndices, united
+from lakevilla.formats.delta.deletion_vectors import RowIndices, among, united
 from lakevilla.formats.files import (
     ChangeFile,
     DataFile,
@@ -254,10 +254,7 @@ class Rewriter:
             sql = f"SELECT {FILE} AS file, {ROW} AS row FROM ({rows}) AS t WHERE {condition}"
             for batch in arrow_reader(cursor, sql):
                 keys = _keyed(pa.Table.from_batches([batch]))
-                if gone is not None and len(gone):
-                    at = np.minimum(np.searchsorted(gone, keys), len(gone) - 1)
-                    keys = keys[gone[at] != keys]
-                yield keys
+                yield keys if gone is None else keys[~among(keys, gone)]
 
     def matched(
         self, cursor: duckdb.DuckDBPyConnection, where: Expr, condition: str

@@ -39,7 +39,6 @@ from lakevilla.transaction.redo.replay import undo_since
 from lakevilla.transaction.state.parts import (
     Binding,
     Combined,
-    MemberOfCombined,
     Options,
     Work,
 )
@@ -428,7 +427,7 @@ def _commit(chain: Chain, found: _Open, steps: Steps) -> Program[None]:
         return
     attempt = Attempt(found.txn, members, refused)
     found.txn.combined = Combined(
-        tuple(MemberOfCombined(one.txn.id, len(one.txn.work.done), one.since) for one in changing),
+        tuple(one.as_member() for one in changing),
         begin=partial(begin_attempt, chain, attempt),
         has_lost_one=lambda: any(one.has_left for one in changing),
     )

@@ -123,6 +123,10 @@ class Waiting(Member[Answer]):
     since: int
     changes: bool = True
 
+    def as_member(self) -> MemberOfCombined:
+        """Return it as a member of the transaction that performs its operations."""
+        return MemberOfCombined(self.txn.id, len(self.txn.work.done), self.since)
+
 
 class Combining(Group[Waiting]):
     """The transactions of a lake that wait to be combined.
@@ -407,7 +411,7 @@ def _performed(
     if further is None:
         yield from abort(combined)
         return None
-    own = [MemberOfCombined(one.txn.id, len(one.txn.work.done), one.since) for one in members]
+    own = [one.as_member() for one in members]
     attempt = Attempt(combined, members, partial(_alone_if_refused, group, combined, members))
     combined.combined = Combined(
         (*own, *further),
