@@ -140,8 +140,9 @@ class Settings(_StoreSettings):
         reads with ``verify="on"`` compare files with it.
     cache_bytes : int
         The size of a process's cache of objects that never change (commit objects, pages, leaves,
-        bases), for all of its lakes together: the largest value of the open lakes counts. With 0,
-        nothing is cached.
+        bases), for all of its lakes together: the largest value of the open lakes counts. A quarter
+        as much again is for data files of up to 1 MiB that the process has written to a store. With
+        0, nothing is cached.
     stores : tuple of str
         Other stores with tables of the lake, such as ``("s3://archive",)``: buckets and containers
         in addition to the root's. The lake's own objects open no store that is not named here or by

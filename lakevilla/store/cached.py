@@ -26,6 +26,8 @@ _HASHED = re.compile(
 )
 #: The size of an entry besides its value.
 _ENTRY_BYTES = 400
+#: Data files up to this size are read whole, by one request, and cached when they are written.
+SMALL_FILE_BYTES = 1024 * 1024
 #: The limit of a client that shares with no other: in tests and in the simulator.
 _ALONE_BYTES = 64 * 1024 * 1024
 
@@ -101,6 +103,8 @@ class Budget:
 
 #: The budget of all lakes that this process has open.
 OF_PROCESS = Budget()
+#: The budget of the small data files that they have written.
+FILES_OF_PROCESS = Budget()
 
 
 class CachedObjects:

@@ -12,9 +12,11 @@ from stat import S_ISDIR, S_ISREG
 import pyarrow as pa
 
 from lakevilla.errors import CorruptObject
-from lakevilla.store.base import Found, Missing
+from lakevilla.forked import lock
+from lakevilla.store.base import Found, GetOutcome, Missing
+from lakevilla.store.cached import SMALL_FILE_BYTES
 from lakevilla.store.content import HashedFile, compare_all, compare_local, damaged
-from lakevilla.store.effects import get, stat
+from lakevilla.store.effects import get, get_immutable, stat
 from lakevilla.store.location import is_external
 from lakevilla.store.runner import Runner
 
@@ -179,13 +181,19 @@ def _missing(key: str) -> CorruptObject:
 
 
 class _RangeReader(io.RawIOBase):
-    """A read-only file over ranged gets. Data files never change, so parts fit together."""
+    """A read-only file over ranged gets. Data files never change, so parts fit together.
+
+    A small file is read whole when its first bytes are, by one request: its footer and its columns
+    are no fewer than two.
+    """
 
     def __init__(self, runner: Runner, key: str, size: int) -> None:
         self._runner = runner
         self._key = key
         self._size = size
         self._position = 0
+        self._body: bytes | None = None
+        self._reading = lock()
 
     def readable(self) -> bool:
         return True
@@ -212,13 +220,29 @@ class _RangeReader(io.RawIOBase):
         end = min(self._size, end)
         if end <= start:
             return b""
-        found = self._runner.run(get(self._key, byte_range=(start, end)))
+        if self._size > SMALL_FILE_BYTES:
+            part = self._runner.run(get(self._key, byte_range=(start, end)))
+            return self._part(part, end - start)
+        with self._reading:
+            if self._body is None:
+                whole = get_immutable(self._key, self._size)
+                self._body = self._part(self._runner.run(whole), self._size)
+        return self._body[start:end]
+
+    def _part(self, found: GetOutcome, length: int) -> bytes:
+        """Return the bytes that were requested.
+
+        Raises
+        ------
+        CorruptObject
+            The file is missing, or has fewer bytes than its table says.
+        """
         if not isinstance(found, Found):
             raise _missing(self._key)
-        if len(found.body) != end - start:
+        if len(found.body) < length:
             raise CorruptObject(
-                f"data file {self._key!r} ends before byte {end}: its size is {found.size}, "
-                f"the table says {self._size}; restore it",
+                f"data file {self._key!r} has {found.size} bytes, where the table says "
+                f"{self._size}: restore it",
                 key=self._key,
             )
         return found.body

@@ -162,8 +162,10 @@ def get(
     return cast(GetOutcome, (yield Get(key, known, byte_range)))
 
 
-def get_immutable(key: str) -> Program[Found | Missing]:
-    return cast(Found | Missing, (yield Get(key, immutable=True)))
+def get_immutable(key: str, size: int | None = None) -> Program[Found | Missing]:
+    """Return an object that never changes; with ``size``, no more bytes of it are requested."""
+    byte_range = None if size is None else (0, size)
+    return cast(Found | Missing, (yield Get(key, None, byte_range, immutable=True)))
 
 
 def put(key: str, body: bytes, condition: Condition) -> Program[PutOutcome]:

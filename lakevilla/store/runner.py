@@ -21,8 +21,8 @@ from lakevilla.meter import Meter, running
 from lakevilla.settings import Settings
 from lakevilla.store.backends.local import beginning_of
 from lakevilla.store.backends.reach import Reach
-from lakevilla.store.base import Failure, Found, Match, Store
-from lakevilla.store.cached import CachedObjects, is_content
+from lakevilla.store.base import Failure, Found, Match, NewKey, Store, Stored
+from lakevilla.store.cached import SMALL_FILE_BYTES, CachedObjects, is_content
 from lakevilla.store.check_mode import ReliedOn, expand_checked
 from lakevilla.store.effects import (
     Await,
@@ -138,6 +138,9 @@ class Runner:
         Every attempt made, by verb.
     cached : CachedObjects
         Cached immutable objects: no request is made for these.
+    written : CachedObjects
+        Small objects that were stored under new keys, as data files are: ``get_immutable`` makes no
+        request for these. None is kept of a local lake, whose files are read where they are.
     life : str
         The branch epoch at whose home programs run; ``""`` for the lake itself.
     search : callable, optional
@@ -162,6 +165,7 @@ class Runner:
         self.replaces = True
         self.requests = RequestCounter()
         self.cached = CachedObjects()
+        self.written = CachedObjects()
         self.epoch = ""
         self._ids = ids
         self._settings = settings
@@ -302,14 +306,17 @@ class Runner:
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
         """Make one request with retries and read-backs, in this thread; none if it is cached."""
-        if not isinstance(effect, Get) or not effect.immutable:
-            return self._asked(effect, pause)
-        known = self.cached.get(effect.key)
-        if isinstance(known, Found):
-            return known
+        if isinstance(effect, Get) and effect.immutable:
+            known = self.cached.get(effect.key) or self.written.get(effect.key)
+            if isinstance(known, Found):
+                return known
         answer = self._asked(effect, pause)
-        if isinstance(answer, Found) and is_content(effect.key, answer.body):
-            self.cached.keep(effect.key, answer, len(answer.body))
+        match effect, answer:
+            case Get(immutable=True), Found(body) if is_content(effect.key, body):
+                self.cached.keep(effect.key, answer, len(body))
+            case Put(key, body, NewKey()), Stored(token):
+                if len(body) <= SMALL_FILE_BYTES and self.store.local_path(key) is None:
+                    self.written.keep(key, Found(body, token, len(body)), len(body))
         return answer
 
     def _asked(self, effect: Request, pause: Callable[[float], object]) -> Any:

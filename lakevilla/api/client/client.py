@@ -44,7 +44,7 @@ from lakevilla.settings import Settings
 from lakevilla.store.backends.reach import Reach
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store
-from lakevilla.store.cached import OF_PROCESS, CachedObjects
+from lakevilla.store.cached import FILES_OF_PROCESS, OF_PROCESS, CachedObjects
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
@@ -119,7 +119,9 @@ class LakeClient(ClientOfEpoch):
         relied_on = is_relied_on if checks else None
         self.reach = Reach(root) if reach is None else reach
         self.runner = Runner(store, ids, settings, checked=relied_on, place=place, reach=self.reach)
-        self.runner.cached = CachedObjects(self._cached_as(), settings.cache_bytes, OF_PROCESS)
+        limit, here = settings.cache_bytes, self._cached_as()
+        self.runner.cached = CachedObjects(here, limit, OF_PROCESS)
+        self.runner.written = CachedObjects(here, limit // 4, FILES_OF_PROCESS)
         self._embedded = DuckDBEngine(DataFiles(self.runner), settings, ids)
         self.context = Context(
             root,
@@ -281,6 +283,7 @@ class LakeClient(ClientOfEpoch):
         if self.branch is None:
             self._embedded.close()
             self.runner.cached.leave()
+            self.runner.written.leave()
 
     # -- what other kinds of lakes override ----------------------------------------
 

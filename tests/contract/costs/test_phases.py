@@ -102,10 +102,13 @@ def heard() -> Heard:
 
 @pytest.fixture
 def lake(shared: Place, heard: Heard) -> Iterator[lv.Lake]:
+    with shared.connect() as writer:  # a client reads the files that it has written from memory
+        for name in ("bank", "shop"):
+            writer.create_table(name, accounts(3))
+        writer.run(lambda txn: txn.append("bank", accounts(1)))
     with slow(shared, heard) as lake:
         for name in ("bank", "shop"):
-            lake.create_table(name, accounts(3))
-        lake.run(lambda txn: txn.append("bank", accounts(1)))
+            assert not lake.read(name, where="id > 1000").num_rows  # opens the log, and no file
         heard.events.clear()
         yield lake
 

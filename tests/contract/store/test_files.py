@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.errors import CorruptObject
-from lakevilla.store.base import ANY
+from lakevilla.store.base import ANY, NEW
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import put
 from lakevilla.store.runner import Runner
@@ -55,6 +55,29 @@ def test_seek_and_read_behave_as_on_a_local_file(runner: Runner) -> None:
     assert source.closed
 
 
+def test_a_small_file_is_read_whole_by_one_request(runner: Runner) -> None:
+    body = parquet(1000)
+    runner.run(put("t/small.parquet", body, ANY))
+    files = DataFiles(runner)
+    with runner.requests.counting() as counted:
+        for _ in range(2):
+            assert pq.read_table(files.open_input("t/small.parquet", len(body))).num_rows == 1000
+    assert counted.total == (2 if files.local_path("t/small.parquet") is None else 0)
+
+
+def test_a_small_file_that_the_process_has_written_is_not_requested(runner: Runner) -> None:
+    small, large = parquet(1000), parquet(20_000)
+    runner.run(put("t/small.parquet", small, NEW))
+    runner.run(put("t/large.parquet", large, NEW))
+    files = DataFiles(runner)
+    with runner.requests.counting() as counted:
+        assert pq.read_table(files.open_input("t/small.parquet", len(small))).num_rows == 1000
+    assert counted.total == 0
+    with runner.requests.counting() as counted:
+        assert pq.read_table(files.open_input("t/large.parquet", len(large))).num_rows == 20_000
+    assert counted.total > 1 or files.local_path("t/large.parquet") is not None
+
+
 def test_a_missing_or_truncated_data_file_is_named(runner: Runner) -> None:
     files = DataFiles(runner)
     with pytest.raises(CorruptObject, match="is missing") as error:
@@ -62,5 +85,5 @@ def test_a_missing_or_truncated_data_file_is_named(runner: Runner) -> None:
     assert error.value.key == "t/missing.parquet"
     runner.run(put("t/short.parquet", b"abc", ANY))
     if files.local_path("t/short.parquet") is None:
-        with pytest.raises(CorruptObject, match="size is 3"):
+        with pytest.raises(CorruptObject, match="has 3 bytes, where the table says 10"):
             files.open_input("t/short.parquet", size=10).read()
