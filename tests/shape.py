@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-#: How many may be beyond a goal today.
-ALLOWED: dict[str, int] = {}
+#: How many may be beyond a goal today. The number of modules is printed: no feature is split or
+#: merged for it.
+ALLOWED: dict[str, int] = {"modules in all": 1}
 _WORDS = """
 told tells anew whoever whatever befall befallen apart nobody nobodys somebody moment moments life
 lives lane lanes surroundings fitness stray strays stands standing lies looks looking whose

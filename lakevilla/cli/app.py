@@ -22,6 +22,7 @@ from lakevilla.cli import (  # noqa: F401 (they register commands)
     creating,
     reading,
     refs,
+    serving,
     upkeep,
 )
 from lakevilla.cli.command import (

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar, assert_never
@@ -22,7 +22,13 @@ from lakevilla.settings import Settings
 from lakevilla.store.backends.local import beginning_of
 from lakevilla.store.backends.reach import Reach
 from lakevilla.store.base import Failure, Found, Match, NewKey, Store, Stored
-from lakevilla.store.cached import SMALL_FILE_BYTES, CachedObjects, is_content
+from lakevilla.store.cached import (
+    FILES_OF_PROCESS,
+    OF_PROCESS,
+    SMALL_FILE_BYTES,
+    CachedObjects,
+    is_content,
+)
 from lakevilla.store.check_mode import ReliedOn, expand_checked
 from lakevilla.store.effects import (
     Await,
@@ -170,6 +176,16 @@ class Runner:
         self._ids = ids
         self._settings = settings
         self._on_failure = on_failure
+
+    def share_caches(self, place: Hashable, limit_bytes: int) -> None:
+        """Cache objects within the budgets that all lakes of the process share."""
+        self.cached = CachedObjects(place, limit_bytes, OF_PROCESS)
+        self.written = CachedObjects(place, limit_bytes // 4, FILES_OF_PROCESS)
+
+    def leave_caches(self) -> None:
+        """Request no budget any more: the lake is closed."""
+        self.cached.leave()
+        self.written.leave()
 
     def run(self, program: Program[T]) -> T:
         """Run a program to its end and return its result.

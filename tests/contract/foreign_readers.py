@@ -55,11 +55,11 @@ def duckdb_reader() -> duckdb.DuckDBPyConnection:
     """Return a DuckDB connection with its extensions for both formats."""
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     for name in ("avro", "delta", "iceberg"):
-        connection.execute(f"LOAD '{_extension(name)}'")
+        connection.execute(f"LOAD '{extension(name)}'")
     return connection
 
 
-def _extension(name: str) -> str:
+def extension(name: str) -> str:
     spec = importlib.util.find_spec(f"duckdb_extension_{name}")
     assert spec is not None
     assert spec.submodule_search_locations is not None

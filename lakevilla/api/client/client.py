@@ -44,7 +44,6 @@ from lakevilla.settings import Settings
 from lakevilla.store.backends.reach import Reach
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store
-from lakevilla.store.cached import FILES_OF_PROCESS, OF_PROCESS, CachedObjects
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
@@ -119,9 +118,7 @@ class LakeClient(ClientOfEpoch):
         relied_on = is_relied_on if checks else None
         self.reach = Reach(root) if reach is None else reach
         self.runner = Runner(store, ids, settings, checked=relied_on, place=place, reach=self.reach)
-        limit, here = settings.cache_bytes, self._cached_as()
-        self.runner.cached = CachedObjects(here, limit, OF_PROCESS)
-        self.runner.written = CachedObjects(here, limit // 4, FILES_OF_PROCESS)
+        self.runner.share_caches(self._cached_as(), settings.cache_bytes)
         self._embedded = DuckDBEngine(DataFiles(self.runner), settings, ids)
         self.context = Context(
             root,
@@ -282,8 +279,7 @@ class LakeClient(ClientOfEpoch):
             self.next_epoch.close()
         if self.branch is None:
             self._embedded.close()
-            self.runner.cached.leave()
-            self.runner.written.leave()
+            self.runner.leave_caches()
 
     # -- what other kinds of lakes override ----------------------------------------
 

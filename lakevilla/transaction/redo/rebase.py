@@ -25,7 +25,7 @@ from lakevilla.phases import during
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get, parallel
+from lakevilla.store.effects import Program, get_immutable, parallel
 from lakevilla.sublogs.binding import Moves, locate, moves, renumber, renumber_read, unsettled
 from lakevilla.sublogs.operations import (
     Append,
@@ -259,7 +259,7 @@ class Fetching:
                 wanted |= sizes
                 left -= size
         with during("data"):
-            found = yield from parallel([get(key) for key in wanted])
+            found = yield from parallel([get_immutable(key) for key in wanted])
         # A file that is missing, or has another size, is not held: the engine raises the error.
         bodies = {
             key: one.body

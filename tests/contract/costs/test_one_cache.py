@@ -20,7 +20,7 @@ pytestmark = pytest.mark.one_process
 def budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
     """Return an empty cache, as of a new process."""
     budget = Budget()
-    monkeypatch.setattr("lakevilla.api.client.client.OF_PROCESS", budget)
+    monkeypatch.setattr("lakevilla.store.runner.OF_PROCESS", budget)
     return budget
 
 

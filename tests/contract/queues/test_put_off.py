@@ -149,7 +149,8 @@ def test_a_deferred_verb_takes_no_place_before_the_commit_or_take_turn(lake: lv.
 
 
 def many(place: Place, count: int) -> lv.Lake:
-    lake = place.connect()
+    """Make tables by a client that keeps no file in memory that it has written."""
+    lake = place.connect(settings=lv.Settings(cache_bytes=0))
     with lake.transaction() as txn:
         for number in range(count):
             txn.create_table(f"t{number}", pa.Table.from_pylist(accounts(3)))

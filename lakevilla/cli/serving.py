@@ -1,0 +1,52 @@
+"""The command that serves a lake to engines without LakeVilla."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakevilla.cli.command import Options, Profile, Root, command, open_lake
+from lakevilla.cli.output import Output
+from lakevilla.errors import InvalidOperation
+
+
+@command
+def serve(
+    root: Root,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8181,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the bearer token that requests must have.")
+    ] = None,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(help="A name by which clients call this machine; repeatable."),
+    ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Write nothing to the lake's store.")
+    ] = False,
+    option: Options = None,
+    profile: Profile = None,
+) -> None:
+    """Serve the lake's tables by Iceberg's REST catalog protocol."""
+    try:
+        from lakevilla.serve.server import server_of, token_in
+    except ModuleNotFoundError as error:
+        raise InvalidOperation(
+            f"{error.name} is not installed: `pip install 'lakevilla[serve]'` brings what the "
+            "gateway needs"
+        ) from None
+    token = None if token_file is None else token_in(token_file)
+    output = Output(False)
+    with open_lake(root, option, profile) as lake:
+        server_of(
+            lake,
+            host,
+            port,
+            token=token,
+            host_names=host_name or (),
+            read_only=read_only,
+            when_started=lambda uri: output.line(f"serving {lake.root} at {uri}"),
+        ).run()

@@ -1,0 +1,414 @@
+"""The routes of Iceberg's REST catalog protocol, as an application of ASGI.
+
+Each route reads its request, lets the catalog answer, and says so in the protocol's JSON. What the
+gateway does not have is not among the endpoints that it advertises, and is refused by name.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.formats.iceberg.metadata.file import Metadata
+from lakevilla.serve.catalog import Catalog
+from lakevilla.serve.names import Namespace, parse_namespace
+from lakevilla.serve.refusal import Refusal, not_built, refusal_of
+
+_LOG = logging.getLogger("lakevilla.serve")
+#: A request's body, also unpacked, has at most so many bytes.
+_MOST_BODY_BYTES = 16 << 20
+#: A page has at most so many names.
+_MOST_NAMES = 10_000
+#: The names of this machine for clients on it.
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+_NAMESPACES = "/namespaces"
+_NAMESPACE = "/namespaces/{namespace}"
+_TABLES = "/namespaces/{namespace}/tables"
+_TABLE = "/namespaces/{namespace}/tables/{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request as a route sees it: the words of its path, its parameters, and its body."""
+
+    path: Mapping[str, str]
+    params: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+
+    @property
+    def namespace(self) -> Namespace:
+        return parse_namespace(self.path["namespace"])
+
+    @property
+    def table(self) -> tuple[Namespace, str]:
+        return self.namespace, self.path["table"]
+
+    def field(self, name: str, kind: type[Any]) -> Any:
+        """Return a field of the body.
+
+        Raises
+        ------
+        Refusal
+            It is absent, or of another type.
+        """
+        try:
+            return msgspec.convert(self.body[name], kind)
+        except KeyError:
+            raise Refusal(400, "BadRequestException", f"the body has no {name!r}") from None
+        except msgspec.ValidationError as error:
+            raise Refusal(400, "BadRequestException", f"{name!r} of the body: {error}") from None
+
+    @property
+    def page(self) -> tuple[int | None, str | None]:
+        """The size of the page that the client asks for, and the token with which it begins."""
+        size, token = self.params.get("pageSize"), self.params.get("pageToken") or None
+        if size is None:
+            return (None if token is None else _MOST_NAMES), token
+        if not size.isdecimal() or not int(size) > 0:
+            raise Refusal(
+                400, "BadRequestException", f"pageSize is {size!r}: give a number above 0"
+            )
+        return min(int(size), _MOST_NAMES), token
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer: a value to be sent as JSON, its text, or neither (204 and 304)."""
+
+    value: object = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Catalog, Call], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A route of the protocol; ``writes``: it changes the lake."""
+
+    method: str
+    path: str
+    handler: Handler
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rules by which a request is answered at all.
+
+    Attributes
+    ----------
+    hosts : frozenset of str or None
+        The names in the ``Host`` of requests that are answered; None: all. A page elsewhere can
+        make a name of its own mean this machine, but not change what its requests call it.
+    token : str or None
+        The bearer token that each request must have.
+    """
+
+    hosts: frozenset[str] | None = LOOPBACK
+    token: str | None = None
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that may not be answered."""
+        host = request.headers.get("host", "")
+        name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.split(":")[0]
+        if self.hosts is not None and name.lower() not in self.hosts:
+            message = f"host {name!r} is not served here: start the gateway with --host-name {name}"
+            raise Refusal(421, "BadRequestException", message)
+        if self.token is not None:
+            given = request.headers.get("authorization", "").encode()
+            if not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+                message = "a bearer token is needed: give the client the gateway's token"
+                raise Refusal(401, "NotAuthorizedException", message)
+
+
+def application(catalog: Catalog, access: Access | None = None) -> ASGIApp:
+    """Return the application that answers for a catalog."""
+    allowed = Access() if access is None else access
+    routes = [Route("/v1/config", _endpoint(catalog, allowed, Endpoint("GET", "", _config)))]
+    for one in _ENDPOINTS:
+        routes.append(
+            Route(f"/v1{one.path}", _endpoint(catalog, allowed, one), methods=[one.method])
+        )
+    return _ByRawPath(Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route}))
+
+
+class _ByRawPath:
+    """Routes a request by its path as it was sent: a name may have a slash, encoded."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": scope["raw_path"].decode("ascii", "replace")}
+        await self._app(scope, receive, send)
+
+
+def _endpoint(
+    catalog: Catalog, access: Access, one: Endpoint
+) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        try:
+            access.check(request)
+            if one.writes and catalog.read_only:
+                message = "this gateway only reads: use one without --read-only"
+                raise Refusal(403, "ForbiddenException", message)
+            call = Call(
+                {name: unquote(word) for name, word in request.path_params.items()},
+                request.query_params,
+                request.headers,
+                await _body(request),
+            )
+            return _response(await run_in_threadpool(one.handler, catalog, call))
+        except Refusal as refusal:
+            return _error(refusal)
+        except LakeVillaError as error:
+            return _error(refusal_of(error, writes=one.writes))
+        except Exception:
+            _LOG.exception("%s %s", request.method, request.url.path)
+            message = "an error of the gateway: its log has more"
+            return _error(Refusal(500, "InternalServerError", message))
+
+    return answer
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    """Return the JSON object in a request's body.
+
+    Raises
+    ------
+    Refusal
+        The body is too large, or no JSON object.
+    """
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BODY_BYTES:
+            raise _too_large()
+    if request.headers.get("content-encoding") == "gzip":
+        unpacking = zlib.decompressobj(31)
+        try:
+            body = unpacking.decompress(body, _MOST_BODY_BYTES)
+        except zlib.error as error:
+            raise Refusal(400, "BadRequestException", f"the body is no gzip: {error}") from None
+        if unpacking.unconsumed_tail:
+            raise _too_large()
+    if not body:
+        return {}
+    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+        # A form of a page elsewhere can send no such type without the browser's asking first.
+        raise Refusal(415, "BadRequestException", "the body must be of type application/json")
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Refusal(400, "BadRequestException", f"the body is no JSON object: {error}") from None
+
+
+def _too_large() -> Refusal:
+    message = f"the body has more than {_MOST_BODY_BYTES} bytes"
+    return Refusal(413, "BadRequestException", message)
+
+
+def _response(answer: Answer) -> Response:
+    if answer.value is None:
+        return Response(status_code=answer.status, headers=dict(answer.headers))
+    body = answer.value if isinstance(answer.value, bytes) else msgspec.json.encode(answer.value)
+    headers = dict(answer.headers)
+    return Response(body, answer.status, headers, media_type="application/json")
+
+
+def _error(refusal: Refusal) -> Response:
+    told = {"message": refusal.message, "type": refusal.kind, "code": refusal.status}
+    after = refusal.retry_seconds
+    headers = {} if after is None else {"Retry-After": str(after)}
+    return _response(Answer({"error": told}, refusal.status, headers))
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    message = f"the gateway has no {request.method} {request.url.path}"
+    return _error(Refusal(404, "BadRequestException", message))
+
+
+# -------------------- endpoints
+
+
+def _config(catalog: Catalog, call: Call) -> Answer:
+    warehouse = call.params.get("warehouse") or ""
+    if "@" in warehouse:
+        raise not_built(f"show branches, tags and versions yet: warehouse {warehouse!r} names one")
+    return Answer(
+        {
+            "defaults": {},
+            "overrides": {"namespace-separator": "%1F"},
+            "endpoints": [
+                f"{one.method} /v1/{{prefix}}{one.path}"
+                for one in _ENDPOINTS
+                if one.handler not in _NOT_ADVERTISED and not (one.writes and catalog.read_only)
+            ],
+        }
+    )
+
+
+def _list_namespaces(catalog: Catalog, call: Call) -> Answer:
+    parent = call.params.get("parent")
+    found = catalog.namespaces(parse_namespace(parent) if parent else ())
+    size, after = call.page
+    start = 0
+    if after is not None:
+        # The names are sorted: a page begins behind the last one of the page before.
+        start = sum(list(one) <= msgspec.json.decode(after, type=list[str]) for one in found)
+    page = found[start:] if size is None else found[start : start + size]
+    more = len(page) < len(found) - start
+    token = msgspec.json.encode(page[-1]).decode() if more else None
+    return Answer({"namespaces": page, "next-page-token": token})
+
+
+def _make_namespace(catalog: Catalog, call: Call) -> Answer:
+    namespace = call.field("namespace", Namespace)
+    properties = call.field("properties", dict[str, str]) if call.body.get("properties") else {}
+    if not namespace or not all(namespace):
+        raise Refusal(400, "BadRequestException", "a namespace needs a name, and no part is empty")
+    catalog.make_namespace(namespace, properties)
+    return Answer({"namespace": namespace, "properties": properties})
+
+
+def _load_namespace(catalog: Catalog, call: Call) -> Answer:
+    return Answer({"namespace": call.namespace, "properties": catalog.properties(call.namespace)})
+
+
+def _has_namespace(catalog: Catalog, call: Call) -> Answer:
+    catalog.properties(call.namespace)
+    return Answer(status=204)
+
+
+def _drop_namespace(catalog: Catalog, call: Call) -> Answer:
+    catalog.drop_namespace(call.namespace)
+    return Answer(status=204)
+
+
+def _change_properties(catalog: Catalog, call: Call) -> Answer:
+    updates = call.field("updates", dict[str, str]) if call.body.get("updates") else {}
+    removals = call.field("removals", list[str]) if call.body.get("removals") else []
+    if both := updates.keys() & set(removals):
+        message = f"properties that are both set and removed: {', '.join(sorted(both))}"
+        raise Refusal(422, "UnprocessableEntityException", message)
+    before = catalog.change_properties(call.namespace, updates, removals)
+    return Answer(
+        {
+            "updated": sorted(updates),
+            "removed": [name for name in removals if name in before],
+            "missing": [name for name in removals if name not in before],
+        }
+    )
+
+
+def _list_tables(catalog: Catalog, call: Call) -> Answer:
+    namespace = call.namespace
+    found, token = catalog.tables(namespace, *call.page)
+    identifiers = [{"namespace": namespace, "name": table} for table in found]
+    return Answer({"identifiers": identifiers, "next-page-token": token})
+
+
+def _has_table(catalog: Catalog, call: Call) -> Answer:
+    catalog.find(*call.table)
+    return Answer(status=204)
+
+
+def _load_table(catalog: Catalog, call: Call) -> Answer:
+    document, uri = catalog.load(*call.table)
+    shown = call.params.get("snapshots", "all")
+    tag = f'"{sha256(f"{uri} {shown}".encode()).hexdigest()[:32]}"'
+    known = [one.strip() for one in call.headers.get("if-none-match", "").split(",")]
+    if tag in known:
+        return Answer(status=304, headers={"ETag": tag})
+    return Answer(_loaded(document, uri, only_refs=shown == "refs"), headers={"ETag": tag})
+
+
+def _loaded(document: Metadata, uri: str, *, only_refs: bool = False) -> bytes:
+    """Return the answer to a load: the metadata is the text of its file, unless it is filtered."""
+    text = document.encode()
+    if only_refs:
+        parts = msgspec.json.decode(text, type=dict[str, Any])
+        named = {ref["snapshot-id"] for ref in (parts.get("refs") or {}).values()}
+        snapshots: Sequence[Mapping[str, Any]] = parts.get("snapshots") or ()
+        parts["snapshots"] = [one for one in snapshots if one["snapshot-id"] in named]
+        text = msgspec.json.encode(parts)
+    where = msgspec.json.encode(uri)
+    return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (where, text)
+
+
+def _drop_table(catalog: Catalog, call: Call) -> Answer:
+    purge = call.params.get("purgeRequested", "false").lower() == "true"
+    catalog.drop(*call.table, purge=purge)
+    return Answer(status=204)
+
+
+def _rename_table(catalog: Catalog, call: Call) -> Answer:
+    catalog.rename(_identifier(call, "source"), _identifier(call, "destination"))
+    return Answer(status=204)
+
+
+def _identifier(call: Call, name: str) -> tuple[Namespace, str]:
+    found = call.field(name, _Identifier)
+    return found.namespace, found.name
+
+
+class _Identifier(msgspec.Struct, frozen=True):
+    """A table, as a body names it."""
+
+    namespace: Namespace
+    name: str
+
+
+def _register_table(catalog: Catalog, call: Call) -> Answer:
+    namespace, table = call.namespace, call.field("name", str)
+    catalog.register(namespace, table, call.field("metadata-location", str))
+    return Answer(_loaded(*catalog.load(namespace, table)))
+
+
+def _report_metrics(catalog: Catalog, call: Call) -> Answer:
+    return Answer(status=204)
+
+
+def _refuse_writing(catalog: Catalog, call: Call) -> Answer:
+    raise not_built("make or change tables for Iceberg clients yet: write them by LakeVilla")
+
+
+_NOT_ADVERTISED = (_refuse_writing,)
+_ENDPOINTS = (
+    Endpoint("GET", _NAMESPACES, _list_namespaces),
+    Endpoint("POST", _NAMESPACES, _make_namespace, writes=True),
+    Endpoint("GET", _NAMESPACE, _load_namespace),
+    Endpoint("HEAD", _NAMESPACE, _has_namespace),
+    Endpoint("DELETE", _NAMESPACE, _drop_namespace, writes=True),
+    Endpoint("POST", f"{_NAMESPACE}/properties", _change_properties, writes=True),
+    Endpoint("GET", _TABLES, _list_tables),
+    Endpoint("POST", _TABLES, _refuse_writing, writes=True),
+    Endpoint("GET", _TABLE, _load_table),
+    Endpoint("HEAD", _TABLE, _has_table),
+    Endpoint("POST", _TABLE, _refuse_writing, writes=True),
+    Endpoint("DELETE", _TABLE, _drop_table, writes=True),
+    Endpoint("POST", f"{_NAMESPACE}/register", _register_table, writes=True),
+    Endpoint("POST", "/tables/rename", _rename_table, writes=True),
+    Endpoint("POST", f"{_TABLE}/metrics", _report_metrics),
+    Endpoint("POST", "/transactions/commit", _refuse_writing, writes=True),
+)

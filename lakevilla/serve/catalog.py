@@ -1,0 +1,333 @@
+"""The lake as the gateway's routes use it: namespaces, names, and states of tables.
+
+The catalog keeps nothing: each call reads what is on the store, by a client of the lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from lakevilla.api.lake import Lake
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.formats.iceberg.metadata.file import Metadata
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.global_log.head import Head, TableState
+from lakevilla.global_log.namespaces import (
+    change_properties,
+    drop_namespace,
+    made_namespaces,
+    make_namespace,
+    properties_of,
+)
+from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.context import Context
+from lakevilla.lake.publishing.publish import publish_table
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.view import build_view
+from lakevilla.serve.names import (
+    ROOT,
+    Namespace,
+    dotted,
+    identifier_of,
+    lake_names,
+    new_name,
+    prefix_of,
+)
+from lakevilla.serve.refusal import Refusal, no_namespace, no_table, not_built
+from lakevilla.store.effects import Program
+from lakevilla.store.location import parse_location
+
+T = TypeVar("T")
+
+#: How often the commits that are decided are published before a load gives up.
+_TRIES = 5
+#: After so many seconds a client may ask again for a table whose log was busy.
+_RETRY_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table that a request names.
+
+    Attributes
+    ----------
+    name : str
+        Its name in the lake.
+    location : str
+        Where it lies, relative to the lake's root if it is below.
+    state : TableState
+        Its entry in ``head``.
+    head : Head
+        The newest state of the lake.
+    """
+
+    name: str
+    location: str
+    state: TableState
+    head: Head
+
+
+class Catalog:
+    """The tables of a lake as Iceberg's REST protocol sees them.
+
+    Parameters
+    ----------
+    lake : Lake
+        The lake, on its main line.
+    read_only : bool
+        Whether nothing is written, decided commits included.
+    """
+
+    def __init__(self, lake: Lake, *, read_only: bool = False) -> None:
+        self._lake, self._client = lake, lake._client
+        self.read_only = read_only
+
+    # -- namespaces ----------------------------------------------------------------
+
+    def namespaces(self, parent: Namespace = ()) -> list[Namespace]:
+        """Return the namespaces directly below ``parent``, sorted.
+
+        Raises
+        ------
+        Refusal
+            There is no such parent.
+        """
+        known = self._namespaces()
+        if parent and parent not in known:
+            raise no_namespace(dotted(parent))
+        depth = len(parent)
+        return sorted(one for one in known if len(one) == depth + 1 and one[:depth] == parent)
+
+    def properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """Return a namespace's properties.
+
+        Raises
+        ------
+        Refusal
+            There is no such namespace.
+        """
+        made = self._client.run(properties_of(namespace))
+        if made is None and not self._has_below(namespace):
+            raise no_namespace(dotted(namespace))
+        return made or {}
+
+    def make_namespace(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
+        """Make a namespace.
+
+        Raises
+        ------
+        Refusal
+            It exists.
+        """
+        self._client.ensure_safe_store()
+        nonce = self._client.context.ids.nonce()
+        there = self._has_below(namespace)
+        if there or not self._client.run(make_namespace(namespace, properties, nonce)):
+            message = f"namespace already exists: {dotted(namespace)}"
+            raise Refusal(409, "AlreadyExistsException", message)
+
+    def change_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Collection[str]
+    ) -> Mapping[str, str]:
+        """Set and remove properties of a namespace; return those that it had before."""
+        self.properties(namespace)  # it exists
+        self._client.ensure_safe_store()
+
+        def changed(known: Mapping[str, str]) -> Mapping[str, str]:
+            return {k: v for k, v in known.items() if k not in removals} | dict(updates)
+
+        nonce = self._client.context.ids.nonce
+        return self._client.run(change_properties(namespace, changed, nonce))
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Drop an empty namespace.
+
+        Raises
+        ------
+        Refusal
+            There is no such namespace, or it has tables or namespaces.
+        """
+        self.properties(namespace)
+        within = any(one[: len(namespace)] == namespace for one in self._namespaces() - {namespace})
+        if within or self._has_below(namespace):
+            message = f"namespace {dotted(namespace)} is not empty: drop what is in it first"
+            raise Refusal(409, "NamespaceNotEmptyException", message)
+        self._client.run(drop_namespace(namespace))
+
+    def _namespaces(self) -> set[Namespace]:
+        """Return all namespaces: those that were made, and the directories of tables."""
+        made = self._client.run(made_namespaces())
+        listed = self._lake.tables(details=False)
+        found = [
+            ROOT,
+            *made,
+            *(identifier_of(one.name)[0] for one in listed if "://" not in one.name),
+        ]
+        return {one[:depth] for one in found for depth in range(1, len(one) + 1)}
+
+    def _has_below(self, namespace: Namespace) -> bool:
+        """Return whether tables lie in a namespace, or in one below it; True for the root's."""
+        if namespace == ROOT:
+            return True
+        prefix = prefix_of(namespace)
+        if prefix is not None:
+            return bool(self._lake.tables(prefix, limit=1, details=False))
+        listed = self._lake.tables(details=False)
+        return any(identifier_of(one.name)[0][: len(namespace)] == namespace for one in listed)
+
+    # -- tables --------------------------------------------------------------------
+
+    def tables(
+        self, namespace: Namespace, size: int | None, after: str | None
+    ) -> tuple[list[str], str | None]:
+        """Return tables of a namespace, and the token of the next page; all without ``size``.
+
+        Raises
+        ------
+        Refusal
+            There is no such namespace.
+        InvalidOperation
+            ``after`` is no token of this lake.
+        """
+        page = self._lake.tables(prefix_of(namespace), after=after, limit=size, details=False)
+        names = (identifier_of(one.name) for one in page if "://" not in one.name)
+        found = [name for where, name in names if where == namespace]
+        if not found and after is None:
+            self.properties(namespace)  # it exists
+        return found, page.next
+
+    def find(self, namespace: Namespace, table: str) -> Found:
+        """Return the table of that name.
+
+        Raises
+        ------
+        Refusal
+            There is none.
+        """
+        head = self._client.head()
+        for name in lake_names(namespace, table) if head is not None else ():
+            try:
+                location = self._client.resolve(self._client.names(head, name), name, head)
+            except (TableNotFound, InvalidOperation):
+                continue  # the lake can't have a table of this name
+            assert head is not None
+            self._client.run(load_tables(head, [location]))
+            state = head.tables.get(location)
+            if state is not None and not state.dropped:
+                return Found(name, location, state, head)
+        raise no_table(dotted(namespace, table))
+
+    def load(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
+        """Return the newest metadata of an Iceberg table, and the URI of the file that has it.
+
+        Decided commits that the table's log lacks are published first.
+
+        Raises
+        ------
+        Refusal
+            There is no such table, it can't be shown, or its log was too busy.
+        """
+        found = self.find(namespace, table)
+        name = dotted(namespace, table)
+        if found.state.format != "iceberg":
+            raise not_built(f"show Delta tables to Iceberg clients yet: {name} is one")
+        if found.state.catalog:
+            raise not_built(f"show tables of another catalog: load {name} there")
+        client = self._client
+        base = client.run(_published(client.context, found, publishes=not self.read_only))
+        if base is None or base.document is None or base.document_uri is None:
+            reason = "a read-only gateway publishes none" if self.read_only else "its log is busy"
+            raise Refusal(
+                503,
+                "ServiceUnavailableException",
+                f"table {name} has decided commits that are not in its log yet, and {reason}: try "
+                "again",
+                retry_seconds=_RETRY_SECONDS,
+            )
+        return base.document, base.document_uri
+
+    def drop(self, namespace: Namespace, table: str, *, purge: bool) -> None:
+        """Remove a table from the lake; with ``purge``, delete its data, too.
+
+        Raises
+        ------
+        Refusal
+            There is no such table, or a tag, a branch or a clone needs it.
+        """
+        found = self.find(namespace, table)
+        try:
+            if purge:
+                self._lake.drop_table(found.name, delete_data=True)
+            else:
+                self._lake.unregister(found.name)
+        except InvalidOperation as error:
+            raise Refusal(409, "CommitFailedException", error.message) from None
+
+    def rename(self, source: tuple[Namespace, str], target: tuple[Namespace, str]) -> None:
+        """Give a table another name.
+
+        Raises
+        ------
+        Refusal
+            There is no such table or namespace, or the new name is taken.
+        """
+        found = self.find(*source)
+        self.properties(target[0])  # it exists
+        self._refuse_taken(*target)
+        self._lake.rename_table(found.name, new_name(*target))
+
+    def register(self, namespace: Namespace, table: str, metadata_location: str) -> None:
+        """Add an Iceberg table below the lake's root to the lake, by its newest metadata file.
+
+        Raises
+        ------
+        Refusal
+            There is no such namespace, the name is taken, or the file is not the newest of a table.
+        """
+        self.properties(namespace)
+        self._refuse_taken(namespace, table)
+        directory, slash, _ = metadata_location.rpartition("/metadata/")
+        if not slash:
+            message = f"{metadata_location} is no metadata file of a table: it lies in no metadata/"
+            raise Refusal(400, "BadRequestException", message)
+        name = new_name(namespace, table)
+        (name,) = self._lake.register(name, directory)
+        _, newest = self.load(namespace, table)
+        if parse_location(newest) != parse_location(metadata_location):
+            self._lake.unregister(name)
+            message = (
+                f"{metadata_location} is not the newest metadata of its table, which is {newest}: "
+                "register that"
+            )
+            raise Refusal(400, "BadRequestException", message)
+
+    def _refuse_taken(self, namespace: Namespace, table: str) -> None:
+        try:
+            self.find(namespace, table)
+        except Refusal:
+            return
+        message = f"table already exists: {dotted(namespace, table)}"
+        raise Refusal(409, "AlreadyExistsException", message)
+
+
+def _published(
+    context: Context, found: Found, *, publishes: bool
+) -> Program[IcebergSnapshot | None]:
+    """Return the table's log once it has all that is decided; None if that is never seen."""
+    head = found.head
+    for _ in range(_TRIES):
+        if publishes:
+            head = (yield from publish_table(context, head, found.location)).head
+        tail = yield from open_tail(context, found.location)
+        tail = yield from probe(context, tail)
+        view = yield from build_view(context, head, found.location, tail)
+        if not view.placement.overlay and isinstance(view.base, IcebergSnapshot):
+            return view.base
+        held = yield from context.head()
+        if held is None:
+            return None
+        head = held.head
+        yield from load_tables(head, [found.location])
+    return None

@@ -1,0 +1,86 @@
+"""Names of tables in a lake, as namespaces and tables of Iceberg's REST protocol.
+
+A lake's name is a path: ``sales/eu/orders`` is the table ``orders`` of the namespace ``sales.eu``.
+A client may use any text as a part of a name, a slash too. So a part is percent-encoded where it
+would lead out of its directory, or to what is hidden: no name reaches the objects of the lake.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from lakevilla.serve.refusal import Refusal
+
+Namespace = tuple[str, ...]
+
+#: The namespace of tables whose names have no slash. DuckDB hides ``main`` of an attached catalog,
+#: and ``default`` is a keyword of SQL.
+ROOT: Namespace = ("root",)
+#: What separates the parts of a namespace in a path and a parameter, as the protocol has it.
+SEPARATOR = "\x1f"
+#: Characters that a part keeps: all but ``/``, ``%``, ``\``, and those that are not printed.
+_KEPT = " ~!$&'()*+,;=:@-._#?[]<>{}|^`\""
+
+
+def parse_namespace(text: str) -> Namespace:
+    """Return the namespace that a path or a parameter names.
+
+    Raises
+    ------
+    Refusal
+        A part is empty.
+    """
+    namespace = tuple(text.split(SEPARATOR))
+    if not all(namespace):
+        raise Refusal(
+            400, "BadRequestException", f"namespace {dotted(namespace)!r}: a part is empty"
+        )
+    return namespace
+
+
+def dotted(namespace: Namespace, *table: str) -> str:
+    """Return a name as messages have it."""
+    return ".".join((*namespace, *table))
+
+
+def lake_names(namespace: Namespace, table: str) -> list[str]:
+    """Return the names that the table may have in the lake, the likeliest first."""
+    path, spelled = "/".join(map(encoded, namespace)), "/".join(namespace)
+    found = [f"{path}/{encoded(table)}", f"{spelled}/{table}"]
+    if namespace == ROOT:
+        found = [encoded(table), table, *found]
+    return list(dict.fromkeys(found))
+
+
+def new_name(namespace: Namespace, table: str) -> str:
+    """Return the name that a new table gets in the lake."""
+    return lake_names(namespace, table)[0]
+
+
+def prefix_of(namespace: Namespace) -> str | None:
+    """Return the beginning of the names of all tables in a namespace; None if there is no one."""
+    path = "/".join(map(encoded, namespace))
+    return f"{path}/" if namespace != ROOT and path == "/".join(namespace) else None
+
+
+def identifier_of(name: str) -> tuple[Namespace, str]:
+    """Return the namespace of a lake's table, and its name there."""
+    *parts, table = map(decoded, name.split("/"))
+    return tuple(parts) or ROOT, table
+
+
+def encoded(part: str) -> str:
+    """Return a part of a name as a part of a path."""
+    found = "".join(one if _is_kept(one) else quote(one, safe="") for one in part)
+    return f"%{ord(found[0]):02X}{found[1:]}" if found[:1] in ("_", ".") else found
+
+
+def decoded(part: str) -> str:
+    """Return the part of a name that ``encoded`` made this of; others are as they are."""
+    found = unquote(part)
+    return found if encoded(found) == part else part
+
+
+def _is_kept(character: str) -> bool:
+    is_beyond_ascii = not character.isascii() and character.isprintable()
+    return character in _KEPT or character.isalnum() or is_beyond_ascii
