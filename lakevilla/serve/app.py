@@ -144,10 +144,10 @@ def application(catalog: Catalog, access: Access | None = None) -> ASGIApp:
     """Return the application that answers for a catalog."""
     allowed = Access() if access is None else access
     routes = [Route("/v1/config", _endpoint(catalog, allowed, Endpoint("GET", "", _config)))]
-    for one in _ENDPOINTS:
-        routes.append(
-            Route(f"/v1{one.path}", _endpoint(catalog, allowed, one), methods=[one.method])
-        )
+    for start in ("/v1", "/v1/{prefix}"):  # the lake itself, or another state of it
+        for one in _ENDPOINTS:
+            answer = _endpoint(catalog, allowed, one)
+            routes.append(Route(f"{start}{one.path}", answer, methods=[one.method]))
     return _ByRawPath(Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route}))
 
 
@@ -169,16 +169,13 @@ def _endpoint(
     async def answer(request: Request) -> Response:
         try:
             access.check(request)
-            if one.writes and catalog.read_only:
-                message = "this gateway only reads: use one without --read-only"
-                raise Refusal(403, "ForbiddenException", message)
             call = Call(
                 {name: unquote(word) for name, word in request.path_params.items()},
                 request.query_params,
                 request.headers,
                 await _body(request),
             )
-            return _response(await run_in_threadpool(one.handler, catalog, call))
+            return _response(await run_in_threadpool(_handle, catalog, one, call))
         except Refusal as refusal:
             return _error(refusal)
         except LakeVillaError as error:
@@ -189,6 +186,14 @@ def _endpoint(
             return _error(Refusal(500, "InternalServerError", message))
 
     return answer
+
+
+def _handle(catalog: Catalog, one: Endpoint, call: Call) -> Answer:
+    catalog = catalog.at(call.path.get("prefix"))
+    if one.writes and catalog.read_only:
+        message = "only read here: tags and versions are, and a gateway with --read-only"
+        raise Refusal(403, "ForbiddenException", message)
+    return one.handler(catalog, call)
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
@@ -252,13 +257,15 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 
 def _config(catalog: Catalog, call: Call) -> Answer:
-    warehouse = call.params.get("warehouse") or ""
-    if "@" in warehouse:
-        raise not_built(f"show branches, tags and versions yet: warehouse {warehouse!r} names one")
+    _, has_state, name = (call.params.get("warehouse") or "").partition("@")
+    overrides = {"namespace-separator": "%1F"}
+    if has_state:
+        overrides["prefix"] = catalog.prefix_of(name)
+        catalog = catalog.at(overrides["prefix"])
     return Answer(
         {
             "defaults": {},
-            "overrides": {"namespace-separator": "%1F"},
+            "overrides": overrides,
             "endpoints": [
                 f"{one.method} /v1/{{prefix}}{one.path}"
                 for one in _ENDPOINTS
@@ -329,7 +336,7 @@ def _list_tables(catalog: Catalog, call: Call) -> Answer:
 
 
 def _has_table(catalog: Catalog, call: Call) -> Answer:
-    catalog.find(*call.table)
+    catalog.has(*call.table)
     return Answer(status=204)
 
 

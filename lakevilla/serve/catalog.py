@@ -6,11 +6,12 @@ The catalog keeps nothing: each call reads what is on the store, by a client of 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from lakevilla.api.lake import Lake
-from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.errors import InvalidOperation, RefNotFound, TableNotFound, VersionNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import Head, TableState
@@ -25,7 +26,7 @@ from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail, probe
-from lakevilla.lake.view import build_view
+from lakevilla.lake.view import View, build_view
 from lakevilla.serve.names import (
     ROOT,
     Namespace,
@@ -36,6 +37,7 @@ from lakevilla.serve.names import (
     prefix_of,
 )
 from lakevilla.serve.refusal import Refusal, no_namespace, no_table, not_built
+from lakevilla.serve.states import State, prefix_of_state, shown, state_of
 from lakevilla.store.effects import Program
 from lakevilla.store.location import parse_location
 
@@ -78,11 +80,47 @@ class Catalog:
         The lake, on its main line.
     read_only : bool
         Whether nothing is written, decided commits included.
+    state : State, optional
+        Another state of the lake, which is only read.
     """
 
-    def __init__(self, lake: Lake, *, read_only: bool = False) -> None:
+    def __init__(self, lake: Lake, *, read_only: bool = False, state: State | None = None) -> None:
         self._lake, self._client = lake, lake._client
-        self.read_only = read_only
+        self._state, self._is_newest = state or State(lake), state is None
+        self._writes_nothing = read_only
+        #: Whether requests that change something are refused.
+        self.read_only = read_only or state is not None
+
+    def at(self, prefix: str | None) -> Catalog:
+        """Return the catalog of a state, by the word that names it in paths.
+
+        Raises
+        ------
+        Refusal
+            The lake has no such state.
+        """
+        if prefix is None:
+            return self
+        try:
+            state = state_of(self._lake, prefix)
+        except (RefNotFound, VersionNotFound, InvalidOperation) as error:
+            raise Refusal(404, "NoSuchWarehouseException", error.message) from None
+        return Catalog(self._lake, read_only=self._writes_nothing, state=state)
+
+    def prefix_of(self, name: str) -> str:
+        """Return the word that names a state in paths: of a ref, ``v57``, or ``now``.
+
+        Raises
+        ------
+        Refusal
+            The lake has no such state.
+        """
+        prefix = prefix_of_state(self._lake, name)
+        try:
+            self.at(prefix)._state.tables(limit=1)  # it can be read
+        except VersionNotFound as error:
+            raise Refusal(404, "NoSuchWarehouseException", error.message) from None
+        return prefix
 
     # -- namespaces ----------------------------------------------------------------
 
@@ -159,7 +197,7 @@ class Catalog:
     def _namespaces(self) -> set[Namespace]:
         """Return all namespaces: those that were made, and the directories of tables."""
         made = self._client.run(made_namespaces())
-        listed = self._lake.tables(details=False)
+        listed = self._state.tables()
         found = [
             ROOT,
             *made,
@@ -173,8 +211,8 @@ class Catalog:
             return True
         prefix = prefix_of(namespace)
         if prefix is not None:
-            return bool(self._lake.tables(prefix, limit=1, details=False))
-        listed = self._lake.tables(details=False)
+            return bool(self._state.tables(prefix, limit=1))
+        listed = self._state.tables()
         return any(identifier_of(one.name)[0][: len(namespace)] == namespace for one in listed)
 
     # -- tables --------------------------------------------------------------------
@@ -191,7 +229,7 @@ class Catalog:
         InvalidOperation
             ``after`` is no token of this lake.
         """
-        page = self._lake.tables(prefix_of(namespace), after=after, limit=size, details=False)
+        page = self._state.tables(prefix_of(namespace), after=after, limit=size)
         names = (identifier_of(one.name) for one in page if "://" not in one.name)
         found = [name for where, name in names if where == namespace]
         if not found and after is None:
@@ -219,16 +257,42 @@ class Catalog:
                 return Found(name, location, state, head)
         raise no_table(dotted(namespace, table))
 
-    def load(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
-        """Return the newest metadata of an Iceberg table, and the URI of the file that has it.
+    def has(self, namespace: Namespace, table: str) -> None:
+        """Refuse a table that does not exist in this state."""
+        if self._is_newest:
+            self.find(namespace, table)
+        else:
+            self._view(namespace, table)
 
-        Decided commits that the table's log lacks are published first.
+    def load(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
+        """Return the metadata of an Iceberg table, and the URI of the file that has it.
+
+        Decided commits that the table's log lacks are published first; of another state than the
+        newest, a file is made that has them.
 
         Raises
         ------
         Refusal
             There is no such table, it can't be shown, or its log was too busy.
         """
+        return self._newest(namespace, table) if self._is_newest else self._then(namespace, table)
+
+    def _then(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
+        view, name = self._view(namespace, table), dotted(namespace, table)
+        if view.placement.overlay and self._writes_nothing:
+            raise not_built(f"make metadata of this state of {name} with --read-only")
+        found = self._client.run(shown(self._client.context, view))
+        if found is None:
+            raise not_built(f"show Delta tables to Iceberg clients yet: {name} is one")
+        return found
+
+    def _view(self, namespace: Namespace, table: str) -> View:
+        for name in lake_names(namespace, table):
+            with suppress(TableNotFound, InvalidOperation):
+                return self._state.view(name)
+        raise no_table(dotted(namespace, table))
+
+    def _newest(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
         found = self.find(namespace, table)
         name = dotted(namespace, table)
         if found.state.format != "iceberg":
@@ -236,9 +300,11 @@ class Catalog:
         if found.state.catalog:
             raise not_built(f"show tables of another catalog: load {name} there")
         client = self._client
-        base = client.run(_published(client.context, found, publishes=not self.read_only))
+        base = client.run(_published(client.context, found, publishes=not self._writes_nothing))
         if base is None or base.document is None or base.document_uri is None:
-            reason = "a read-only gateway publishes none" if self.read_only else "its log is busy"
+            reason = (
+                "a read-only gateway publishes none" if self._writes_nothing else "its log is busy"
+            )
             raise Refusal(
                 503,
                 "ServiceUnavailableException",

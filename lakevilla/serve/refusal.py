@@ -16,6 +16,7 @@ from lakevilla.errors import (
     TableExists,
     TableNotFound,
     UnsupportedTableFeature,
+    VersionNotFound,
 )
 
 
@@ -63,6 +64,7 @@ _ANSWERS: tuple[tuple[type[LakeVillaError], int, str], ...] = (
     (TableExists, 409, "AlreadyExistsException"),
     (TableNotFound, 404, "NoSuchTableException"),
     (RefNotFound, 404, "NoSuchWarehouseException"),
+    (VersionNotFound, 404, "NoSuchWarehouseException"),
     (ConflictError, 409, "CommitFailedException"),
     (UnsupportedTableFeature, 406, "UnsupportedOperationException"),
     (InvalidOperation, 400, "BadRequestException"),

@@ -160,17 +160,32 @@ def list_tables(
     with begin_transaction(client, executor, read_only=True) as reading:
         if prefix is None and after is None and limit is None and details:
             return _page([table_of(reading, *one) for one in views(reading).items()], None)
-        head = reading.state_of_lake()
-        last = None if after is None else last_name(head, after)
-        if head is None:
-            return TablePage()
-        with reading.verb_scope():
-            found, more = reading.run(listed(head, prefix or "", last, limit))
-        following = token_of(head, found[-1].key) if more else None
+        found, following = _names(reading, prefix, after, limit)
         if not details:
             return _page([_listed(client, one) for one in found], following)
         opened = views_of(reading, {one.name: one.location for one in found})
         return _page([table_of(reading, *one) for one in opened.items()], following)
+
+
+def names_in(
+    reading: Executor, prefix: str | None, after: str | None, limit: int | None
+) -> TablePage[ListedTable]:
+    """Return the tables of the state that a transaction reads, as ``Lake.tables`` lists them."""
+    found, following = _names(reading, prefix, after, limit)
+    return _page([_listed(reading.client, one) for one in found], following)
+
+
+def _names(
+    reading: Executor, prefix: str | None, after: str | None, limit: int | None
+) -> tuple[list[ListedName], str | None]:
+    """Return a page of tables, and the token of the next one."""
+    head = reading.state_of_lake()
+    last = None if after is None else last_name(head, after)
+    if head is None:
+        return [], None
+    with reading.verb_scope():
+        found, more = reading.run(listed(head, prefix or "", last, limit))
+    return found, token_of(head, found[-1].key) if more else None
 
 
 def _listed(client: LakeClient, one: ListedName) -> ListedTable:

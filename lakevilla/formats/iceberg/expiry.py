@@ -18,6 +18,7 @@ from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.iceberg.commit import check_next
 from lakevilla.formats.iceberg.metadata.definition import (
     compressed_version,
+    is_of_state,
     metadata_directory,
     metadata_key,
     metadata_version,
@@ -137,6 +138,7 @@ class _Logged(msgspec.Struct, rename="kebab"):
 def _is_foreign(name: str) -> bool:
     """Return whether a file of the metadata directory is a version of another table."""
     own = metadata_version(name) is not None or compressed_version(name) is not None
+    own = own or is_of_state(name)
     return _METADATA.fullmatch(name) is not None and not own
 
 

@@ -59,6 +59,7 @@ from lakevilla.formats.iceberg.metadata.changes import (
 )
 from lakevilla.formats.iceberg.metadata.definition import (
     hint_key,
+    is_of_state,
     metadata_directory,
     metadata_key,
     place_of,
@@ -403,8 +404,10 @@ class IcebergFormat:
         return max(age, _LEAST_AGE_SECONDS)
 
     def may_name(self, path: str) -> bool:
-        """Return True for data files, deletion vectors, statistics, manifests and their lists."""
-        return _OBJECT.fullmatch(path) is not None
+        """Return True for data files, deletion vectors, statistics, manifests and their lists, and
+        for the metadata files that a gateway has made of states.
+        """
+        return _OBJECT.fullmatch(path) is not None or is_of_state(path.removeprefix("metadata/"))
 
     def check_cleanable(self, snapshot: TableSnapshot, keys: Iterable[str]) -> None:
         check_cleanable(_iceberg(snapshot), keys)

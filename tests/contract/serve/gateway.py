@@ -46,18 +46,18 @@ class Gateway:
         assert error["code"] == answer.status_code
         return answer.status_code, error["type"], error["message"]
 
-    def pyiceberg(self) -> RestCatalog:
-        """Return the lake as a catalog of pyiceberg."""
+    def pyiceberg(self, warehouse: str = "lake") -> RestCatalog:
+        """Return the lake, or a state of it, as a catalog of pyiceberg."""
         options = {} if self.token is None else {"token": self.token}
-        return RestCatalog("lake", uri=self.uri, warehouse="lake", **options)
+        return RestCatalog("lake", uri=self.uri, warehouse=warehouse, **options)
 
-    def duckdb(self) -> duckdb.DuckDBPyConnection:
+    def duckdb(self, warehouse: str = "lake") -> duckdb.DuckDBPyConnection:
         """Return a connection of DuckDB to which the lake is attached as ``l``."""
         connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
         for name in ("httpfs", "avro", "iceberg"):
             connection.execute(f"LOAD '{extension(name)}'")
         connection.execute(
-            f"ATTACH 'lake' AS l (TYPE iceberg, ENDPOINT '{self.uri}', "
+            f"ATTACH '{warehouse}' AS l (TYPE iceberg, ENDPOINT '{self.uri}', "
             "AUTHORIZATION_TYPE 'none', ACCESS_DELEGATION_MODE 'none')"
         )
         return connection

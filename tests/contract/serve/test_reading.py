@@ -151,5 +151,4 @@ def test_the_gateway_refuses_by_name_what_it_does_not_have(gateway: Gateway) -> 
     ):
         status, kind, _ = gateway.refused(path, method="POST", json={})
         assert (status, kind) == (406, "UnsupportedOperationException")
-    assert gateway.refused("/config?warehouse=lake@etl")[0] == 406
     assert gateway.refused("/namespaces/root/views")[0] == 404

@@ -714,6 +714,7 @@ def _text(part: Mapping[str, Any], name: str, owner: str) -> str:
 # ways (``s3a://``, ``file:/``, a bare path), so a URI is compared with all of them.
 
 
+_STATE = re.compile(r"state-[0-9a-f]{32}\.metadata\.json")
 _METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
 _COMPRESSED = re.compile(r"v(\d{1,18})(?:\.gz\.metadata\.json|\.metadata\.json\.gz)")
 _JAVA_FILE = re.compile(r"file:/(?!/)")
@@ -741,6 +742,19 @@ def metadata_version(name: str) -> int | None:
     """Return the version that a metadata file's name gives; None for any other file."""
     match = _METADATA.fullmatch(name)
     return None if match is None or int(match[1]) == 0 else int(match[1]) - 1
+
+
+def state_key(location: str, digest: str) -> str:
+    """Return the key of a metadata file of a state that the table's log does not have.
+
+    ``digest`` has 32 hexadecimal digits. Readers of the table's log pass over the file.
+    """
+    return f"{location}/metadata/state-{digest}.metadata.json"
+
+
+def is_of_state(name: str) -> bool:
+    """Return whether a metadata file's name is that of a state which no log has."""
+    return _STATE.fullmatch(name) is not None
 
 
 def compressed_key(location: str, version: int) -> str:

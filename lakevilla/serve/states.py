@@ -1,0 +1,152 @@
+"""The states of a lake that a gateway shows: its newest, a tag's, a branch's, one of its versions.
+
+A state of a table that a metadata file of its log has is shown by that file. Where decided commits
+lie above the log, as on a branch, the gateway makes the file that publishing them would make, under
+a name of its own: a function of the state alone. So gateways that make it at once make the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.api.catalog.names import ListedTable, TablePage
+from lakevilla.api.catalog.tables import names_in
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.lake import Lake
+from lakevilla.api.run import begin_transaction
+from lakevilla.errors import StoreError
+from lakevilla.formats.base import CommitInfo
+from lakevilla.formats.iceberg.metadata.definition import state_key
+from lakevilla.formats.iceberg.metadata.file import Metadata, decode_metadata
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.lake.context import Context
+from lakevilla.lake.row_changes import compose
+from lakevilla.lake.view import View
+from lakevilla.serve.refusal import Refusal
+from lakevilla.store.base import ANY, Found, Stored
+from lakevilla.store.effects import Program, get, put
+
+#: Words of the protocol's own paths, which are no states.
+_TAKEN = frozenset({"config", "namespaces", "tables", "transactions", "views"})
+_WORD = re.compile(r"(?!r-|v\d)[A-Za-z0-9][A-Za-z0-9_.-]*")
+_VERSION = re.compile(r"v(\d{1,18})")
+#: The version of what is made of a state: part of its name.
+_RENDERING = 1
+#: The number of times that a state is made again within the retention of its table.
+_PERIODS = 4
+
+
+class State:
+    """The lake in one of its states; read only, except for the lake itself.
+
+    Parameters
+    ----------
+    lake : Lake
+        The lake, a tag or a branch.
+    version : int, optional
+        A global version of the lake.
+    """
+
+    def __init__(self, lake: Lake, version: int | None = None) -> None:
+        self.lake, self._version = lake, version
+
+    def tables(
+        self, prefix: str | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> TablePage[ListedTable]:
+        """Return the tables in the order of their names, all of them or a page."""
+        with self._reading() as reading:
+            return names_in(reading, prefix, after, limit)
+
+    def view(self, name: str) -> View:
+        """Return a table's state.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation
+            There is none, or the name is no name of a table.
+        """
+        with self._reading() as reading:
+            return reading.look(name)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Executor]:
+        with begin_transaction(self.lake._client, Executor, read_only=True) as reading:
+            if self._version is not None:
+                reading.bind_to(self._version, None)
+            yield reading
+
+
+def state_of(lake: Lake, prefix: str) -> State:
+    """Return the state that a word of a path names.
+
+    Raises
+    ------
+    RefNotFound, VersionNotFound, InvalidOperation
+        The lake has no such state.
+    Refusal
+        The word names no state.
+    """
+    if version := _VERSION.fullmatch(prefix):
+        return State(lake, int(version[1]))
+    if prefix.startswith("r-"):
+        try:
+            return State(lake.on(bytes.fromhex(prefix[2:]).decode()))
+        except ValueError:
+            raise Refusal(404, "NoSuchWarehouseException", f"{prefix!r} names no state") from None
+    return State(lake.on(prefix))
+
+
+def prefix_of_state(lake: Lake, name: str) -> str:
+    """Return the word by which paths name a state: a ref, ``v57``, or ``now``.
+
+    ``now`` is the newest version when it is asked for, and names that for good.
+    """
+    if name == "now":
+        newest = lake.history(1)
+        return f"v{newest[0].version if newest else 0}"
+    is_version = _VERSION.fullmatch(name) and all(name != ref.name for ref in lake.refs())
+    if is_version or (_WORD.fullmatch(name) and name not in _TAKEN):
+        return name
+    return f"r-{name.encode().hex()}"
+
+
+def shown(context: Context, view: View) -> Program[tuple[Metadata, str] | None]:
+    """Return the metadata of an Iceberg table's state and the URI of its file; None of others.
+
+    A file that has to be made lies in the table's own directory, where vacuum deletes it once it is
+    older than the table's retention. Its name changes four times in that time: a client that was
+    given it has three quarters of the retention to read it.
+
+    Raises
+    ------
+    StoreError
+        The file could not be stored.
+    """
+    base = view.base
+    if not isinstance(base, IcebergSnapshot) or base.document is None or base.document_uri is None:
+        return None
+    if not view.placement.overlay:
+        return base.document, base.document_uri
+    formats = context.formats.of(base)
+    period = int(context.clock.now() / formats.file_retention_seconds(base) * _PERIODS)
+    above = [(one.txn, one.hash) for one in view.placement.overlay]
+    what = [_RENDERING, base.table_id, base.document.key, above, period]
+    digest = blake3(msgspec.json.encode(what)).hexdigest(length=16)
+    key = state_key(base.location, digest)
+    uri = base.definition.place.spelled(key.removeprefix(f"{base.location}/"))
+    found = yield from get(key)
+    if isinstance(found, Found):
+        return decode_metadata(key, base.table, found.body), uri
+    change = compose([part.change for part in view.parts])
+    info = CommitInfo(operation="STATE", nonce=digest)
+    # The time is a part of the state, too: two gateways write the same bytes.
+    time_ms = base.document.last_updated_ms + 1
+    made = yield from formats.prepare(base, change, info, time_ms)
+    if not isinstance((yield from put(key, made.body, ANY)), Stored):
+        raise StoreError(f"table {base.table}: the metadata of its state could not be stored")
+    return decode_metadata(key, base.table, made.body), uri
