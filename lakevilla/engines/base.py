@@ -256,6 +256,12 @@ class KeptRows(Protocol):
     def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
         """Make files that were promised, in any order."""
 
+    def renew(self) -> bool:
+        """Keep the rows for the next transaction: the files of ``current`` are made and stored.
+
+        All others that were promised can't be made from now on. False if the rows can't be kept.
+        """
+
 
 class Engine(Protocol):
     """Reader and writer of tables' rows. All predicates are bound trees (``expressions.bind``)."""

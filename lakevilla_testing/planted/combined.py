@@ -19,6 +19,7 @@ from lakevilla.transaction.state.parts import Combined
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.planted.bugs import attribute, instead, planted
+from lakevilla_testing.world import engine
 
 _HOT: dict[str, Any] = {
     "combined": True,
@@ -29,6 +30,24 @@ _HOT: dict[str, Any] = {
     "commits_again": True,
     "intensity": 2.0,
 }
+
+
+@planted(**_HOT)
+def rows_of_another_state() -> Iterator[None]:
+    """A combined transaction takes the rows of the one before for those of the state (note 71)."""
+    original = engine._KeptRows.change
+
+    def change(self: Any, table: Any, *rest: Any) -> Any:
+        paths = table.files["path"].to_pylist()
+        unknown = [path for path in paths if path not in self._newest]
+        others = [path for path in self._newest if path not in paths]
+        for path, other in zip(unknown, others, strict=False):
+            self._newest[path] = self._newest.pop(other)
+            self._rows[path] = self._rows.pop(other)
+        return original(self, table, *rest)
+
+    with attribute(engine._KeptRows, "change", change):
+        yield
 
 
 @planted(first_seed=13, **_HOT)

@@ -365,6 +365,7 @@ class _KeptRows:
             self._rows[one.file.path] = one.rows
         rows: list[Row] = []
         removed, hits = [], 0
+        self._newest.update(zip(paths, data_files(table.files), strict=True))
         for path in paths:
             hit = [is_true(where, row) for row in self._rows[path]]
             if not any(hit):
@@ -414,6 +415,10 @@ class _KeptRows:
     def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
         yield from ()
         return tuple(map(self._made, paths))
+
+    def renew(self) -> bool:
+        self._rows = {path: self._rows[path] for path in self._newest}
+        return True
 
     def _made(self, path: str) -> Written:
         made = self._engine.file_of(self.layout, (), self._rows[path], lambda _: path)

@@ -22,9 +22,13 @@ import pytest
 import lakevilla as lv
 from lakevilla.engines.duckdb.engine import DuckDBEngine
 from lakevilla.engines.duckdb.writing.rewrite import Kept
+from lakevilla.transaction.commit.together.combine import Combining
+from tests.support.inside import inside
 from tests.support.search import first_seed, how_many
 
 PROGRAMS = how_many(6, whole=30, soak=2000)
+#: Programs of transactions, which take longer.
+LONG_PROGRAMS = how_many(2, whole=10, soak=1000)
 STEPS = 14
 NAN = float("nan")
 
@@ -54,19 +58,20 @@ class Kind:
     partition_by: tuple[str, ...] = ()
     constraint: str = ""
     keeps: bool = True
+    lineage: bool = False
 
 
 KINDS = {
     "delta": Kind(),
     "constraint": Kind(constraint="v IS NULL OR v < 60"),
     "mapped": Kind(properties=(("delta.columnMapping.mode", "name"),)),
-    "tracked": Kind(properties=(("delta.enableRowTracking", "true"),)),
+    "tracked": Kind(properties=(("delta.enableRowTracking", "true"),), lineage=True),
     "marked": Kind(properties=(("delta.enableDeletionVectors", "true"),)),
     "feed": Kind(properties=(("delta.enableChangeDataFeed", "true"),), keeps=False),
     "partitioned": Kind(partition_by=("v",)),
     "partitioned iceberg": Kind(format="iceberg", partition_by=("v",), keeps=False),
     "iceberg": Kind(format="iceberg"),
-    "iceberg3": Kind(format="iceberg", properties=(("format-version", "3"),)),
+    "iceberg3": Kind(format="iceberg", properties=(("format-version", "3"),), lineage=True),
 }
 
 CONDITIONS = (
@@ -170,8 +175,7 @@ class Program:
             return lambda txn: txn.append("t", data)
         return lambda txn: txn.upsert("t", data.slice(0, 1), keys="k")
 
-    def run(self, lake: lv.Lake, other: lv.Lake) -> list[Any]:
-        """Run the program; return what its caller has seen."""
+    def make(self, lake: lv.Lake) -> None:
         options: dict[str, Any] = {"properties": dict(self.kind.properties)}
         if self.kind.partition_by:
             options["partition_by"] = list(self.kind.partition_by)
@@ -180,6 +184,10 @@ class Program:
             lake.run(lambda txn: txn.alter("t", add_constraints={"small": self.kind.constraint}))
         for part in self.first:
             lake.run(lambda txn, part=part: txn.append("t", part))
+
+    def run(self, lake: lv.Lake, other: lv.Lake) -> list[Any]:
+        """Run the program; return what its caller has seen."""
+        self.make(lake)
         observed: list[Any] = []
         try:
             with lake.transaction(defer=self.defers) as txn:
@@ -198,6 +206,23 @@ class Program:
         observed = list(map(counts, observed))
         observed += [seen(lake.read("t")), seen(other.read("t"))]
         return observed
+
+    def run_one_by_one(self, lake: lv.Lake, other: lv.Lake) -> list[Any]:
+        """Run the statements, each in a deferred transaction on rows that others change, too."""
+        self.make(lake)
+        observed: list[Any] = []
+        for number, statement in enumerate(self.statements):
+            if self.races and number % 3 == 2:
+                other.run(lambda txn: txn.update("t", {"day": "NULL"}, where="k % 5 = 4"))
+            context = inside(lake).context
+            context.groups.named("combine", Combining).note_hot(context)
+            try:
+                with lake.transaction(defer=True) as txn:
+                    result = statement(txn)
+                observed.append(counts(result))
+            except lv.LakeVillaError as error:
+                observed.append(type(error))
+        return [*observed, seen(lake.read("t")), seen(other.read("t"))]
 
 
 def counts(result: Any) -> Any:
@@ -232,6 +257,13 @@ def watched(monkeypatch: pytest.MonkeyPatch, tally: Counter[str]) -> Iterator[No
         tally["kept"] += 1
         return original(self, step, checked=checked)
 
+    renew = Kept.renew
+
+    def counted_renewals(self: Kept) -> bool:
+        renewed = renew(self)
+        tally["renewed"] += renewed
+        return renewed
+
     again = Kept._written_again
 
     def counted_again(self: Kept, files: Any) -> Any:
@@ -241,6 +273,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tally: Counter[str]) -> Iterator[No
     with monkeypatch.context() as patch:
         patch.setattr(Kept, "_hit", counted)
         patch.setattr(Kept, "_written_again", counted_again)
+        patch.setattr(Kept, "renew", counted_renewals)
         yield
 
 
@@ -248,17 +281,42 @@ def watched(monkeypatch: pytest.MonkeyPatch, tally: Counter[str]) -> Iterator[No
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_does_the_same_with_kept_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = compared(kind, Program.run, PROGRAMS, monkeypatch)
+    assert bool(tally["kept"]) is KINDS[kind].keeps
+
+
+@pytest.mark.cases(None)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_transactions_do_the_same_with_the_rows_of_those_before(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows whose versions are those of their files are not kept: a file has one once it is
+    published.
+    """
+    tally = compared(kind, Program.run_one_by_one, LONG_PROGRAMS, monkeypatch)
+    assert bool(tally["kept"]) is KINDS[kind].keeps
+    assert bool(tally["renewed"]) is (KINDS[kind].keeps and not KINDS[kind].lineage)
+
+
+def compared(
+    kind: str,
+    run: Callable[[Program, lv.Lake, lv.Lake], list[Any]],
+    programs: int,
+    patched: pytest.MonkeyPatch,
+) -> Counter[str]:
+    """Compare what programs see with kept rows and without; return what was done with the rows."""
     tally: Counter[str] = Counter()
-    for seed in range(first_seed() * 1000, first_seed() * 1000 + PROGRAMS):
+    for seed in range(first_seed() * 1000, first_seed() * 1000 + programs):
         results = []
         for keeps in (True, False):
-            root = f"memory://kept-{kind}-{seed}-{keeps}"
-            with watched(monkeypatch, tally), monkeypatch.context() as patch:
+            root = f"memory://kept-{run.__name__}-{kind}-{seed}-{keeps}"
+            with watched(patched, tally), patched.context() as patch:
                 if not keeps:
                     patch.setattr(DuckDBEngine, "keep", lambda self, layout: None)
                 with lv.connect(root) as lake, lv.connect(root) as other:
-                    results.append(Program(seed, KINDS[kind]).run(lake, other))
+                    results.append(run(Program(seed, KINDS[kind]), lake, other))
         kept, plain = results
         for number, (one, two) in enumerate(zip(kept, plain, strict=True)):
             assert one == two, f"seed {seed}, statement {number}"
-    assert bool(tally["kept"]) is KINDS[kind].keeps
+    return tally

@@ -398,8 +398,19 @@ def _lead(
         answer = yield from publish_table(context, newest, location, Turn(is_ours), stores_now)
     except LakeVillaError as error:
         answer = error
-    group.answer(dict.fromkeys(wishes, answer))
+    served = list(wishes)
+    if isinstance(answer, Published) and answer.complete:
+        # Those that have come meanwhile, too, if all that they wish for was to be published.
+        late = (wish for wish in group.present() if wish not in wishes)
+        served += [wish for wish in late if _is_served(wish, newest)]
+    group.answer(dict.fromkeys(served, answer))
     return answer
+
+
+def _is_served(wish: Wish, newest: Head) -> bool:
+    """Return whether publishing all that is pending in ``newest`` publishes what a wish is for."""
+    head = wish.head
+    return head.lake_id == newest.lake_id and head.replacement <= newest.replacement
 
 
 # -------------------- turn

@@ -136,7 +136,8 @@ def perform_on_own(
 ) -> Program[Performed]:
     """Perform an operation, for the first time or ``again``, on the transaction's present state.
 
-    From the second UPDATE or DELETE of a table on, the engine keeps the rows of small files.
+    From the second UPDATE or DELETE of a table on, the engine keeps the rows of small files; from
+    the first on if the transaction is combined.
     """
     table = operation.table
     if isinstance(operation, Update | Delete):
@@ -164,7 +165,7 @@ def _kept_rows(txn: TransactionState, operation: Update | Delete) -> KeptRows | 
     known = work.kept.get(table)
     if known is not None and known.layout is layout:
         return known
-    is_first = all(
+    is_first = not work.keeps_first and all(
         done.table != table or done.deferred or not isinstance(done.operation, Update | Delete)
         for done in work.done
     )

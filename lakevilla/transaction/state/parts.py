@@ -195,6 +195,8 @@ class Work:
         The size of these files, and of those that an undo has dropped.
     kept : dict of str to KeptRows
         By table, the engine's memory in which operations change rows one after another.
+    keeps_first : bool
+        Whether the engine keeps the rows of a table from the first change on, not from the second.
     promised : dict of str to KeptRows
         New files, by key, that are not made yet, and the memory of which they can be made.
     stored : list of str
@@ -214,6 +216,7 @@ class Work:
     bodies: dict[str, bytes] = field(default_factory=dict)
     held_bytes: int = 0
     kept: dict[str, KeptRows] = field(default_factory=dict)
+    keeps_first: bool = False
     promised: dict[str, KeptRows] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
     noted: set[str] = field(default_factory=set)

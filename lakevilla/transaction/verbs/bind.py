@@ -93,23 +93,7 @@ def _bind(
                 txn.bound.saw_no_lake = True
                 return True
             held = yield from txn.context.make_head()
-        txn.bound.held = held
-        if held is not None:
-            check_not_closed(held.head)
-            refuse_new_lake(txn, held.head)
-            if not txn.options.read_only:
-                txn.context.refuse_foreign_root()
-            if txn.queues and held.head.as_log:
-                raise txn.fail(no_queues(txn.id))
-            txn.bound.sequence = txn.bound.began = held.head.sequence
-            if txn.id <= held.head.floor and not txn.work.done and not txn.ending.id_was_seen:
-                # This machine's clock is slow: an id below the floor can never commit, so take an
-                # id above it.
-                yield from leave(txn)
-                by_entry = is_by_entry(txn.id)
-                txn.id = txn.context.new_txn_id(above=held.head.floor, by_entry=by_entry)
-                if txn.phases is not None:
-                    txn.phases.txn_id = txn.id
+        yield from _take_head(txn, held)
         if txn.claims.key is not None and held is not None:
             yield from enter_key(txn, txn.claims.key)
     else:
@@ -117,11 +101,47 @@ def _bind(
         beside += [ask_now_and_then(txn)] if probing else []
         yield from parallel(beside)
     txn.bound.fresh.update(tail.location for tail in warm)
+    _note_bound(txn)
+    yield from _refuse_renamed(txn)
+    return bool(met_nobody)
+
+
+def _take_head(txn: TransactionState, held: HeldHead | None) -> Program[None]:
+    txn.bound.held = held
+    if held is None:
+        return
+    check_not_closed(held.head)
+    refuse_new_lake(txn, held.head)
+    if not txn.options.read_only:
+        txn.context.refuse_foreign_root()
+    if txn.queues and held.head.as_log:
+        raise txn.fail(no_queues(txn.id))
+    txn.bound.sequence = txn.bound.began = held.head.sequence
+    if txn.id <= held.head.floor and not txn.work.done and not txn.ending.id_was_seen:
+        # This machine's clock is slow: an id below the floor can never commit, so take an id above
+        # it.
+        yield from leave(txn)
+        by_entry = is_by_entry(txn.id)
+        txn.id = txn.context.new_txn_id(above=held.head.floor, by_entry=by_entry)
+        if txn.phases is not None:
+            txn.phases.txn_id = txn.id
+
+
+def _note_bound(txn: TransactionState) -> None:
     txn.bound.is_bound = True
     txn.bound.started_ms = txn.bound.started_ms or txn.context.now_ms()
     txn.bound.began_at = txn.bound.began_at or txn.context.clock.elapsed()
-    yield from _refuse_renamed(txn)
-    return bool(met_nobody)
+
+
+def bind_to_stored(txn: TransactionState, held: HeldHead) -> Program[None]:
+    """Bind a new transaction, without a request, to a HEAD that this process has stored.
+
+    It does not search the known logs for foreign commits either: its commit does both again. If
+    HEAD or a log has moved, its operations are performed twice (note 71).
+    """
+    yield from _take_head(txn, held)
+    txn.bound.fresh.update(txn.context.tails)
+    _note_bound(txn)
 
 
 def _refuse_renamed(txn: TransactionState) -> Program[None]:

@@ -170,11 +170,11 @@ def test_ctrl_c_in_one_thread_neither_stops_nor_repeats_the_work_of_the_others(
     struck, instant, again
 ):
     endings = set()
-    for at in range(1, 60):
-        simulation = lake(seed=at)
+    for seed in range(1, 60):
+        simulation = lake(seed=seed)
         begun = {}
         threads = transfers(begun)
-        mine = AMOUNTS[struck]
+        mine, at = AMOUNTS[struck], 1 + seed % 20
         threads[struck] = _ctrl_c(threads[struck], at, instant, begun, mine, again=again)
         client = simulation.add("threads", process(*threads))
         simulation.run()

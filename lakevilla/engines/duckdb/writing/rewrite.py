@@ -503,6 +503,8 @@ def _packed(
 
 #: Rows of more files, or more of them, are not kept: each step would look through all of them.
 _MOST_KEPT_FILES, _MOST_KEPT_ROWS, _MOST_KEPT_COLUMNS = 256, 1_000_000, 200
+#: After so many steps rows are loaded anew: deleted ones, and those of lists, leave gaps in memory.
+_MOST_KEPT_STEPS = 5000
 #: The column with the number of a row's chain.
 _CHAIN = "__lakevilla_chain"
 #: The tables with the rows as they are, as they were, and of a file that is computed again.
@@ -528,6 +530,7 @@ class _KeptFile:
     rows: int
     steps: int
     promised: bool
+    made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,7 +585,9 @@ class Kept:
         #: The table with a copy of a chain's rows, and the number of steps that had led to them.
         self._copied: dict[int, tuple[str, int]] = {}
         self._steps: list[_Step] = []
-        self._chains = self._bytes = self._rows = 0
+        self._chains = self._bytes = self._rows = self._steps_before = 0
+        #: Files that an earlier transaction has made, of which a state may know more by now.
+        self._earlier: set[FileRef] = set()
 
     def current(self, paths: Iterable[str]) -> set[str]:
         """Return the files without deletes that are the newest of their chains."""
@@ -605,6 +610,10 @@ class Kept:
             return None  # rows may move to other partitions
         refs = list(file_refs(table.files))
         known = self._by_ref()
+        for place, ref in enumerate(refs):
+            if ref in self._earlier and ref in known:
+                (known[ref].file,) = data_files(table.files.slice(place, 1))
+                self._earlier.discard(ref)
         current = [known[ref] for ref in refs if ref in known]
         fresh = [place for place, ref in enumerate(refs) if ref not in known]
         with limited_by_time(self._cursor), translated(self._layout.table):
@@ -667,6 +676,30 @@ class Kept:
             others = [one for one in wanted if one.file.path not in current]
             made += yield from self._written_again(others)
         return tuple(made)
+
+    def renew(self) -> bool:
+        """Forget how the rows came about; see ``engines.base.KeptRows``."""
+        files = list({id(one): one for one in self._newest.values()}.values())
+        self._steps_before += len(self._steps)
+        if (
+            self._layout.lineage  # a row's version may be that of its file, which has one now
+            or self._steps_before > _MOST_KEPT_STEPS
+            or 2 * self._chains > _MOST_KEPT_FILES
+            or any(one.promised and not one.made for one in files)
+        ):
+            return False
+        for copy in {table for table, _ in self._copied.values()}:
+            self._cursor.execute(f"DROP TABLE {copy}")
+        if len(self._newest) < self._chains:
+            live = ", ".join(map(str, sorted(self._newest))) or "-1"
+            self._cursor.execute(f"DELETE FROM {_NOW} WHERE {_CHAIN} NOT IN ({live})")
+        for one in files:
+            one.promised, one.steps = False, 0
+        self._files, self._copied, self._steps = {}, {}, []
+        self._earlier = set(self._by_ref())
+        self._bytes = sum(one.file.size for one in files)
+        self._rows = sum(one.rows for one in files)
+        return True
 
     def _load(
         self, some: TableInput, verb: str, where: Expr, name: FileNamer
@@ -855,7 +888,7 @@ class Kept:
             yield from writer.withdraw()
             raise
         assert writer.rows_written == one.rows, f"{one.file.path} was to have {one.rows} rows"
-        one.file = written.file
+        one.file, one.made = written.file, True
         return written
 
     def _written_again(self, files: Iterable[_KeptFile]) -> Program[list[Written]]:

@@ -110,6 +110,8 @@ class Chain(Combining):
     def has_conflicts(self, context: Context, function: Hashable) -> bool:
         """Return whether a function shall wait for its turn."""
         now = context.clock.elapsed()
+        if now >= max(self._hot.values(), default=-math.inf):
+            self.rows.drop()
         return self._unfit.get(function, -math.inf) <= now < self._hot.get(function, -math.inf)
 
     # -- the turn ----------------------------------------------------------------
@@ -150,6 +152,7 @@ class Chain(Combining):
                 # Without members, nothing holds a chain to the HEAD that it has read.
                 txn_id, options = context.new_txn_id(), Options(Feature.R | Feature.I)
                 made = begin(TransactionState(context, txn_id, options, through_head=True))
+                self.rows.lend(made)
                 found = self._open = _Open(made, turn.now())
             turn.first = len(found.txn.work.done)
             turn.reads, turn.held = dict(found.txn.work.reads), found.txn.bound.held
@@ -432,6 +435,7 @@ def _commit(chain: Chain, found: _Open, steps: Steps) -> Program[None]:
         has_lost_one=lambda: any(one.has_left for one in changing),
     )
     if (yield from commit_attempt(chain, attempt, steps)) is not None:
+        chain.rows.take_back(found.txn)
         chain.most = min(MOST_MEMBERS, 2 * chain.most)
 
 

@@ -37,7 +37,7 @@ from lakevilla.lake.groups import Group, Member, lead_or_follow
 from lakevilla.phases import during, of
 from lakevilla.results import Counts
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, wait_at
 from lakevilla.sublogs.binding import locate
 from lakevilla.sublogs.operations import (
     Delete,
@@ -57,6 +57,8 @@ from lakevilla.transaction.commit.together.crowd import (
 from lakevilla.transaction.commit.together.group import (
     Failed,
     MembersChanged,
+    Pace,
+    RowsBetween,
     commit_after,
     commits_of,
     own_commit,
@@ -71,7 +73,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided, Feature
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.begin import begin
-from lakevilla.transaction.verbs.bind import touch
+from lakevilla.transaction.verbs.bind import bind_to_stored, touch
 from lakevilla.transaction.verbs.read_write import execute
 
 #: The most members of a combined transaction: 64 ids take 2.4 KB of HEAD's list.
@@ -143,6 +145,10 @@ class Combining(Group[Waiting]):
         How many proposals in a row were over before any client had performed them.
     refused : dict
         Ids of other processes' transactions that this one could not perform, the oldest first.
+    rows : RowsBetween
+        The rows that the next combined transaction is likely to change.
+    pace : Pace
+        For how long a leader waits for others.
     """
 
     def __init__(self) -> None:
@@ -153,6 +159,8 @@ class Combining(Group[Waiting]):
         self.offer: Offer | None = None
         self.left = 0
         self.refused: dict[str, None] = {}
+        self.rows = RowsBetween()
+        self.pace = Pace()
 
     def note_hot(self, context: Context, tables: Iterable[str] = ()) -> None:
         until = context.clock.elapsed() + _HOT_SECONDS
@@ -202,7 +210,10 @@ def defer_if_hot(txn: TransactionState) -> bool:
 
     Its caller must be able to run it again: an error of an operation is raised at the commit.
     """
-    is_hot = _group_of(txn.context).is_hot(txn.context)
+    group = _group_of(txn.context)
+    is_hot = group.is_hot(txn.context)
+    if not is_hot:
+        group.rows.drop()
     if txn.options.defer or not is_hot or not may_be_member(txn):
         return False
     txn.options = replace(txn.options, defer=True)
@@ -299,6 +310,7 @@ def commit_combined(
     known = context.held
     since = txn.bound.began if txn.ending.tried or known is None else known.head.sequence
     waiting, group = Waiting(txn, since), _group_of(context)
+    group.pace.note_arrival(context.clock.elapsed())
     with during("wait"):
         answer = yield from lead_or_follow(
             group, waiting, partial(_lead, context, group, waiting, steps)
@@ -346,22 +358,51 @@ def _lead(
             if others is None:
                 continue
             present = group.present(MOST_MEMBERS)
-        elif len(present) == 1:
-            decided = yield from steps(own.txn)
+        else:
+            yield from _await_members(context, group, len(present))
+            present = group.present(MOST_MEMBERS)
+        if others is None and len(present) == 1:
+            if group.is_hot(context):
+                group.rows.lend(own.txn)
+            decided = yield from _measured(context, group, 1, steps, own.txn)
             if decided is not None:
+                group.rows.take_back(own.txn)
                 return decided
             continue
         attempts += 1
         if attempts > _MOST_ATTEMPTS:
             group.answer(dict.fromkeys(present, Alone()))
             continue
+        group.pace.note_beginning(context.clock.elapsed())
         attempt = yield from _performed(context, group, present, others)
         if attempt is not None:
-            summary = yield from commit_attempt(group, attempt, steps)
+            measured = partial(_measured, context, group, len(present), steps)
+            summary = yield from commit_attempt(group, attempt, measured)
             if summary is not None:
+                group.rows.take_back(attempt.txn)
                 _note_hot(context, group, attempt, summary)
     group.forget_if_left(context)
     return own.answer
+
+
+def _await_members(context: Context, group: Combining, present: int) -> Program[None]:
+    """Wait a moment for those that the last group has released, if that pays."""
+    found = group.pace.to_wait(context.clock.elapsed(), present)
+    if found is not None:
+        with during("wait"):
+            yield from wait_at(*found)
+
+
+def _measured(
+    context: Context, group: Combining, members: int, steps: Steps, txn: TransactionState
+) -> Program[Decided | None]:
+    """Run ``steps``, and note when the transaction of so many members is decided."""
+    if members == 1:
+        group.pace.note_beginning(context.clock.elapsed())
+    decided = yield from steps(txn)
+    if decided is not None:
+        group.pace.note_decision(context.clock.elapsed(), members)
+    return decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +432,10 @@ def _performed(
     """
     options = Options(Feature.R | Feature.I)
     combined = begin(TransactionState(context, context.new_txn_id(), options, through_head=True))
+    group.rows.lend(combined)
+    stored = commits_of(context).newest_if_stored(context)
+    if stored is not None and others is None and group.is_hot(context):
+        yield from bind_to_stored(combined, stored)
     members: list[Waiting] = []
     small: set[str] = set()
     by_itself: list[Waiting] = []

@@ -1,10 +1,14 @@
-"""Candidates, and the commit group in which those of one process share a replacement of HEAD."""
+"""Candidates, and the commit group in which those of one process share a replacement of HEAD.
+
+Rows and measurements stay in the process from one combined transaction to the next (note 71).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from lakevilla.engines.base import KeptRows
 from lakevilla.errors import CommitOutcomeUnknown
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import CommitSummary, Head, Reservation, find_commit
@@ -12,7 +16,7 @@ from lakevilla.global_log.inbox.proposal import Proposal, is_over
 from lakevilla.global_log.repo import HeldHead, commits_until
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import Group, Member
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Gate, Program
 from lakevilla.transaction.commit.squash import Squash
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState
@@ -163,6 +167,8 @@ class CommitGroup(Group[Candidate]):
         Its last proposal, and the key of that in the inbox, as long as a client may include it.
     read : dict
         Proposals of other processes that were read, by key; None for an unreadable one.
+    stored : HeldHead or None
+        The HEAD that this process has stored last.
     """
 
     def __init__(self) -> None:
@@ -171,6 +177,7 @@ class CommitGroup(Group[Candidate]):
         self.proposal: Proposal | None = None
         self.key = ""
         self.read: dict[str, Proposal | None] = {}
+        self.stored: HeldHead | None = None
         self._over: list[str] = []
         self._crowded_until = self._doubtful_until = float("-inf")
 
@@ -187,6 +194,18 @@ class CommitGroup(Group[Candidate]):
         self.races += 1
         if self.races >= _RACES:
             self._crowded_until = context.clock.elapsed() + _CROWDED_SECONDS
+
+    def newest_if_stored(self, context: Context) -> HeldHead | None:
+        """Return the newest HEAD that is known, if this process has stored it: it wins its races.
+
+        None if another process has replaced HEAD since, as far as this one knows.
+        """
+        stored, newest = self.stored, context.held
+        if stored is None or newest is None or self.races:
+            return None
+        is_same = stored.head.lake_id == newest.head.lake_id
+        is_newest = stored.head.replacement == newest.head.replacement
+        return newest if is_same and is_newest else None
 
     def has_proposed(self, candidates: Iterable[Candidate]) -> bool:
         """Return whether the last proposal has a commit of one of the candidates."""
@@ -238,3 +257,121 @@ def commits_of(context: Context) -> CommitGroup:
     group = context.groups.named("commits", CommitGroup)
     assert isinstance(group, CommitGroup)
     return group
+
+
+# -------------------- rows
+#
+# The next combined transaction mostly changes the rows that the last one has written. The engine
+# has them in memory, by the names of the files that hold them, and files never change under their
+# names. So it needs neither to read nor to decode them, if HEAD still has these files.
+
+
+#: The rows of so many tables are kept, those changed last; of each, 8 MiB of files at most.
+_MOST_TABLES = 8
+
+
+class RowsBetween:
+    """The rows that no transaction has at the moment; each transaction has them for itself alone.
+
+    Only leaders lend them and take them back; any thread may drop them.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, KeptRows] = {}
+
+    def lend(self, txn: TransactionState) -> None:
+        """Let a new transaction change the rows, and keep those of the tables that it changes."""
+        txn.work.kept, self._kept = self._kept, {}
+        txn.work.keeps_first = True
+
+    def take_back(self, txn: TransactionState) -> None:
+        """Keep the rows of a transaction that is decided: its files are stored.
+
+        If it is not known whether it is, or if it is refused, the rows are loaded again.
+        """
+        work = txn.work
+        lent, work.kept = work.kept, {}
+        work.promised.clear()
+        changed = sorted(lent, key=lambda table: table in txn.written)
+        kept = {table: lent[table] for table in changed[-_MOST_TABLES:] if _renewed(lent[table])}
+        self._kept = kept
+
+    def drop(self) -> None:
+        self._kept = {}
+
+
+def _renewed(rows: KeptRows) -> bool:
+    try:
+        return rows.renew()
+    except Exception:  # the transaction is decided all the same, and rows can be loaded again
+        return False
+
+
+# -------------------- pace
+#
+# The moment for which a leader waits for the members that the last group has released.
+#
+# Threads that commit one after the other come back some time after their commit was decided: once
+# it is published, and they have begun anew. If a leader does not wait for them, they fall into two
+# groups, of which each waits until the other is stored. If it waits, all of them are one group.
+
+
+#: How much a new measurement counts, beside those before it.
+_WEIGHT = 0.25
+#: A leader waits for so many times as long as members took to come back.
+_MARGIN = 1.25
+
+
+class Pace:
+    """Measurements of a group of members, in seconds of the process's clock.
+
+    A group is *decided* when its replacement of HEAD is stored. Its members are *back* when as many
+    have arrived since.
+    """
+
+    def __init__(self) -> None:
+        self._released = 0
+        self._decided_at = self._began_at = float("-inf")
+        self._arrived: list[float] = []
+        self._round: float | None = None
+        self._back: float | None = None
+        self._gate = Gate()
+
+    def note_arrival(self, now: float) -> None:
+        self._arrived.append(now)
+        if len(self._arrived) >= self._released:
+            self._gate.open()
+
+    def note_beginning(self, now: float) -> None:
+        """Note that a leader performs those that are present."""
+        self._began_at = now
+
+    def note_decision(self, now: float, members: int) -> None:
+        """Note that a group of so many members is decided."""
+        self._round = _moved(self._round, now - self._began_at)
+        if self._released > 1:
+            came = self._arrived[self._released - 1 :]
+            # Those who have not come back take longer than this.
+            back = (came[0] if came else now) - self._decided_at
+            self._back = _moved(self._back, back)
+        self._released, self._decided_at = members, now
+        self._arrived, self._gate = [], Gate()
+
+    def to_wait(self, now: float, present: int) -> tuple[Gate, float] | None:
+        """Return the gate at which a leader of ``present`` members waits, and the longest time.
+
+        None if that would cost those present more than it saves those that are missing. Who comes
+        too late waits for a whole round. Two clients never wait for each other: one may think for
+        long.
+        """
+        missing = self._released - len(self._arrived)
+        if self._released < 2 or missing <= 0 or self._back is None or self._round is None:
+            return None
+        seconds = self._decided_at + _MARGIN * self._back - now
+        if seconds <= 0 or seconds * present > (self._round - seconds) * missing:
+            return None
+        return self._gate, seconds
+
+
+def _moved(known: float | None, measured: float) -> float:
+    return measured if known is None else known + _WEIGHT * (measured - known)

@@ -92,7 +92,7 @@ def carry_out(
         if isinstance(outcome, Stored):
             decided = HeldHead(new, outcome.token)
             context.remember(decided)
-            group.races = 0
+            group.stored, group.races = decided, 0
             group.answer(_decided(decided, attempt.candidates), settled=True)
             return
         newer = yield from _met(context, outcome)

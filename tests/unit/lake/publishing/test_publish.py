@@ -73,6 +73,25 @@ def test_two_clients_that_publish_concurrently_write_one_entry(
     assert lake.ids("a") == [0, 1, 7]
 
 
+def test_a_program_that_asks_while_another_publishes_is_given_the_same_answer(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    lake.peer().decide("a", 7)
+    head, before = peer.run_head(), lake.version("a")
+    assert head is not None
+    first = peer.steps(publish_once(peer.context, head, "a")).until(LOG)
+    beside = peer.steps(publish_once(peer.context, head, "a"))
+    lake.peer().decide("a", 8)
+    newer = peer.run_head()
+    assert newer is not None
+    later = peer.steps(publish_once(peer.context, newer, "a"))
+    found = first.finish()
+    assert beside.finish() is found
+    assert found.created == {before + 1}
+    assert later.finish().created == {before + 2}  # it is about a commit that came after the first
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
 @pytest.mark.parametrize("answer", [Refused(), Unknown("cut")])
 def test_an_entry_that_was_stored_without_a_response_is_not_written_again(
     lake: MemoryLake, peer: Peer, answer: object
