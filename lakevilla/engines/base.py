@@ -246,15 +246,27 @@ class KeptRows(Protocol):
         """
 
     def scan(
-        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+        self,
+        table: TableInput,
+        columns: Sequence[str] | None,
+        where: Expr | None,
+        *,
+        loads: bool = False,
     ) -> Program[pa.Table | None]:
-        """Return the rows for which ``where`` is true; None if not all files are in ``current``."""
+        """Return the rows for which ``where`` is true; None if not all files are in ``current``.
+
+        With ``loads``, files that are not there are loaded, if they can be kept.
+        """
 
     def current(self, paths: Iterable[str]) -> set[str]:
         """Return those files whose rows it has, unchanged since the file was made."""
 
     def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
         """Make files that were promised, in any order."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the files of which it has rows."""
 
     def renew(self) -> bool:
         """Keep the rows for the next transaction: the files of ``current`` are made and stored.
@@ -335,8 +347,8 @@ class Engine(Protocol):
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
         """Delete rows; files whose rows all match are removed without being rewritten."""
 
-    def keep(self, layout: Layout) -> KeptRows | None:
-        """Return an object, for one transaction, that keeps rows of a table in memory.
+    def keep(self, layout: Layout, limit_bytes: int) -> KeptRows | None:
+        """Return an object that keeps rows of a table in memory, of files of up to so many bytes.
 
         None if the engine keeps no rows, or if it keeps none of such a table.
         """

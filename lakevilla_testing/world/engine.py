@@ -176,7 +176,7 @@ class RowEngine:
         count = changed.count
         return self._rewrite(table.layout, changed, name, deleted=count, matched=count)
 
-    def keep(self, layout: Layout) -> KeptRows | None:
+    def keep(self, layout: Layout, limit_bytes: int) -> KeptRows | None:
         return None if layout.partition_by else _KeptRows(self, layout)
 
     def merge(
@@ -358,11 +358,7 @@ class _KeptRows:
         if table.layout is not self.layout or self.layout.marks_deletes:
             return None
         paths = table.files["path"].to_pylist()
-        fresh = [place for place, path in enumerate(paths) if path not in self._newest]
-        read = TableInput(self.layout, table.files.take(pa.array(fresh, pa.int64())))
-        for one in (yield from self._engine.files_read(read)):
-            self._newest[one.file.path] = one.file
-            self._rows[one.file.path] = one.rows
+        yield from self._load(table)
         rows: list[Row] = []
         removed, hits = [], 0
         self._newest.update(zip(paths, data_files(table.files), strict=True))
@@ -398,11 +394,26 @@ class _KeptRows:
             rows_deleted=hits if deleted else 0,
         )
 
-    def scan(
-        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
-    ) -> Program[pa.Table | None]:
-        yield from ()
+    def _load(self, table: TableInput) -> Program[None]:
+        """Load the rows of those files that are not at hand."""
         paths = table.files["path"].to_pylist()
+        fresh = [place for place, path in enumerate(paths) if path not in self._newest]
+        read = TableInput(self.layout, table.files.take(pa.array(fresh, pa.int64())))
+        for one in (yield from self._engine.files_read(read)):
+            self._newest[one.file.path] = one.file
+            self._rows[one.file.path] = one.rows
+
+    def scan(
+        self,
+        table: TableInput,
+        columns: Sequence[str] | None,
+        where: Expr | None,
+        *,
+        loads: bool = False,
+    ) -> Program[pa.Table | None]:
+        paths = table.files["path"].to_pylist()
+        if loads and table.layout is self.layout:
+            yield from self._load(table)
         if table.layout is not self.layout or not self._newest.keys() >= set(paths):
             return None
         schema = self.layout.schema
@@ -415,6 +426,10 @@ class _KeptRows:
     def write(self, paths: Collection[str]) -> Program[tuple[Written, ...]]:
         yield from ()
         return tuple(map(self._made, paths))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size for file in self._newest.values())
 
     def renew(self) -> bool:
         self._rows = {path: self._rows[path] for path in self._newest}

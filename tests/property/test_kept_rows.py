@@ -23,7 +23,7 @@ import lakevilla as lv
 from lakevilla.engines.duckdb.engine import DuckDBEngine
 from lakevilla.engines.duckdb.writing.rewrite import Kept
 from lakevilla.transaction.commit.together.combine import Combining
-from tests.support.inside import inside
+from tests.support.inside import executor, inside
 from tests.support.search import first_seed, how_many
 
 PROGRAMS = how_many(6, whole=30, soak=2000)
@@ -185,12 +185,17 @@ class Program:
         for part in self.first:
             lake.run(lambda txn, part=part: txn.append("t", part))
 
-    def run(self, lake: lv.Lake, other: lv.Lake) -> list[Any]:
+    def run_reading(self, lake: lv.Lake, other: lv.Lake) -> list[Any]:
+        """Run the program as a chain does, whose reads load rows, too."""
+        return self.run(lake, other, keeps_first=True)
+
+    def run(self, lake: lv.Lake, other: lv.Lake, *, keeps_first: bool = False) -> list[Any]:
         """Run the program; return what its caller has seen."""
         self.make(lake)
         observed: list[Any] = []
         try:
             with lake.transaction(defer=self.defers) as txn:
+                executor(txn).state.work.keeps_first = keeps_first
                 for statement in self.statements:
                     try:
                         result = statement(txn)
@@ -264,6 +269,14 @@ def watched(monkeypatch: pytest.MonkeyPatch, tally: Counter[str]) -> Iterator[No
         tally["renewed"] += renewed
         return renewed
 
+    scan = Kept.scan
+
+    def counted_scans(self: Kept, *args: Any, **options: Any) -> Any:
+        before = self.size_bytes
+        found = yield from scan(self, *args, **options)
+        tally["read"] += found is not None and self.size_bytes > before
+        return found
+
     again = Kept._written_again
 
     def counted_again(self: Kept, files: Any) -> Any:
@@ -274,6 +287,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tally: Counter[str]) -> Iterator[No
         patch.setattr(Kept, "_hit", counted)
         patch.setattr(Kept, "_written_again", counted_again)
         patch.setattr(Kept, "renew", counted_renewals)
+        patch.setattr(Kept, "scan", counted_scans)
         yield
 
 
@@ -299,6 +313,16 @@ def test_transactions_do_the_same_with_the_rows_of_those_before(
     assert bool(tally["renewed"]) is (KINDS[kind].keeps and not KINDS[kind].lineage)
 
 
+@pytest.mark.cases(None)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_does_the_same_if_its_reads_load_rows(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tally = compared(kind, Program.run_reading, PROGRAMS, monkeypatch)
+    assert bool(tally["read"]) is KINDS[kind].keeps
+
+
 def compared(
     kind: str,
     run: Callable[[Program, lv.Lake, lv.Lake], list[Any]],
@@ -313,7 +337,7 @@ def compared(
             root = f"memory://kept-{run.__name__}-{kind}-{seed}-{keeps}"
             with watched(patched, tally), patched.context() as patch:
                 if not keeps:
-                    patch.setattr(DuckDBEngine, "keep", lambda self, layout: None)
+                    patch.setattr(DuckDBEngine, "keep", lambda self, layout, limit_bytes: None)
                 with lv.connect(root) as lake, lv.connect(root) as other:
                     results.append(run(Program(seed, KINDS[kind]), lake, other))
         kept, plain = results

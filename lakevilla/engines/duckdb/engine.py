@@ -212,7 +212,7 @@ class DuckDBEngine:
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, rewriter.delete(where)))
 
-    def keep(self, layout: Layout) -> KeptRows | None:
+    def keep(self, layout: Layout, limit_bytes: int) -> KeptRows | None:
         """Return an object that keeps rows of small files; see ``engines.base.Engine``."""
         if not keeps_rows(layout):
             return None
@@ -222,7 +222,7 @@ class DuckDBEngine:
             self._rewriter,
             lambda name: self._writer(layout, name, lineage=True),
             self._looked_into,
-            self._settings.in_memory_file_limit_bytes,
+            limit_bytes,
         )
 
     def copied(self, table: TableInput, name: FileNamer) -> Program[Rewrite]:

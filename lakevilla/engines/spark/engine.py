@@ -89,7 +89,7 @@ class SparkEngine:
         """Return a block without effect: see ``reads_by_parts``."""
         return nullcontext()
 
-    def keep(self, layout: Layout) -> KeptRows | None:
+    def keep(self, layout: Layout, limit_bytes: int) -> KeptRows | None:
         """Return None: the rows are on other machines."""
         return None
 

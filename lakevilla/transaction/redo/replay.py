@@ -39,6 +39,7 @@ from lakevilla.transaction.state.files import (
     hold_file,
     hold_written,
     keep_files,
+    keep_rows,
     make_promised,
     marked_rows,
     note_stored,
@@ -169,12 +170,7 @@ def _kept_rows(txn: TransactionState, operation: Update | Delete) -> KeptRows | 
         done.table != table or done.deferred or not isinstance(done.operation, Update | Delete)
         for done in work.done
     )
-    if is_first or txn.options.verify:
-        return None
-    kept = txn.context.engine.keep(layout)
-    if kept is not None:
-        work.kept[table] = kept
-    return kept
+    return None if is_first else keep_rows(txn, table)
 
 
 def remarked(txn: TransactionState, done: Done, name: FileNamer) -> Program[bool]:

@@ -52,6 +52,10 @@ from lakevilla.transaction.state.transaction import TransactionState
 # (docs/design/0067-many-changes.md).
 
 
+#: The files of which combined transactions and chains keep the rows, one after the other.
+MOST_KEPT_BYTES = 64 * 1024 * 1024
+
+
 def made_files(done: Done) -> list[str]:
     """Return the keys of the files that performing an operation made.
 
@@ -97,6 +101,19 @@ def held_files(
     yield from store_held(txn, vectors, location)
     bodies = {key: txn.work.bodies[key] for key in _held(txn, location)}
     return engine.holding(bodies) if bodies else nullcontext()
+
+
+def keep_rows(txn: TransactionState, table: str) -> KeptRows | None:
+    """Have the engine keep rows of a table from now on; None if it can't."""
+    if txn.options.verify:
+        return None
+    limit = txn.context.settings.in_memory_file_limit_bytes
+    if txn.work.keeps_first:
+        limit = max(limit, MOST_KEPT_BYTES)
+    kept = txn.context.engine.keep(txn.work.tables[table].snapshot.layout, limit)
+    if kept is not None:
+        txn.work.kept[table] = kept
+    return kept
 
 
 def without_file(txn: TransactionState, key: str) -> TransactionAborted:

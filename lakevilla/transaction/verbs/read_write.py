@@ -85,6 +85,7 @@ from lakevilla.transaction.state.files import (
     hold_written,
     holds_files,
     keep_files,
+    keep_rows,
     make_promised,
     note_stored,
     store_files,
@@ -182,14 +183,18 @@ def scan(
     """Return the rows for which ``where`` is true, streamed."""
 
     def see() -> Program[pa.RecordBatchReader]:
-        kept = txn.work.kept.get(location)
-        if kept is not None:
+        kept, loads = txn.work.kept.get(location), txn.work.keeps_first
+        if kept is not None or loads:
             table = yield from see_files(txn, location, where, held=True, kept=kept)
             predicate = None if where is None else bind(where, table.layout.schema)
-            with during("data", location):
-                found = yield from kept.scan(table, columns, predicate)
-            if found is not None:
-                return found.to_reader()
+            if kept is None:
+                kept = keep_rows(txn, location)
+            if kept is not None:
+                held = yield from held_files(txn, location, kept)
+                with held, during("data", location):
+                    found = yield from kept.scan(table, columns, predicate, loads=loads)
+                if found is not None:
+                    return found.to_reader()
         table = yield from see_files(txn, location, where, held=True)
         predicate = None if where is None else bind(where, table.layout.schema)
         # Rows that are read from the transaction's memory are all read now: the files may be

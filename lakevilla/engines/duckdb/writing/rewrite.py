@@ -640,22 +640,35 @@ class Kept:
                 raise
 
     def scan(
-        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+        self,
+        table: TableInput,
+        columns: Sequence[str] | None,
+        where: Expr | None,
+        *,
+        loads: bool = False,
     ) -> Program[pa.Table | None]:
         """Return rows of the table; see ``engines.base.KeptRows``."""
-        yield from ()
         layout = self._layout
         refs, known = file_refs(table.files), self._by_ref()
         names = layout.schema.names if columns is None else list(columns)
         if (
             table.layout is not layout
             or not refs
-            or not known.keys() >= set(refs)
             or not names
             or not set(layout.schema.names).issuperset(names)
             or len(set(names)) < len(names)
         ):
             return None
+        fresh = [place for place, ref in enumerate(refs) if ref not in known]
+        if fresh:
+            some = TableInput(layout, table.files.take(pa.array(fresh, pa.int64())))
+            if not loads or not self._has_room(data_files(some.files)):
+                return None
+            loading = limited_by_time(self._cursor), translated(layout.table)
+            with loading[0], loading[1], self._looked_into(some):
+                rewriter = yield from self._rewriter(some, _no_name)  # it reads deletes
+                self._loaded(rewriter.files, data_files(some.files))
+            known = self._by_ref()
         schema = pa.schema([layout.schema.field(name) for name in names])
         within = self._within(frozenset[int]().union(*(known[ref].chains for ref in refs)))
         condition = "true" if where is None else self._sql(where)
@@ -676,6 +689,11 @@ class Kept:
             others = [one for one in wanted if one.file.path not in current]
             made += yield from self._written_again(others)
         return tuple(made)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the loaded files; see ``engines.base.KeptRows``."""
+        return self._bytes
 
     def renew(self) -> bool:
         """Forget how the rows came about; see ``engines.base.KeptRows``."""
@@ -706,13 +724,7 @@ class Kept:
     ) -> Program[list[_KeptFile] | None]:
         """Load the files that may have rows to change, and return them; None if they can't be."""
         layout, known = self._layout, data_files(some.files)
-        rows = [rows_in(file.stats) for file in known]
-        if (
-            self._bytes + sum(file.size for file in known) > self._limit_bytes
-            or self._chains + len(known) > _MOST_KEPT_FILES
-            or None in rows
-            or self._rows + sum(count or 0 for count in rows) > _MOST_KEPT_ROWS
-        ):
+        if not self._has_room(known):
             return None
         rewriter = yield from self._rewriter(some, name)  # it reads deletes
         files = rewriter.files
@@ -723,6 +735,20 @@ class Kept:
                 return None
             files = files.only(sorted(matched))
             known = [known[place] for place in files.chosen]
+        return self._loaded(files, known)
+
+    def _has_room(self, files: Sequence[DataFile]) -> bool:
+        """Return whether the rows of these files may be loaded, too."""
+        rows = [rows_in(file.stats) for file in files]
+        return not (
+            self._bytes + sum(file.size for file in files) > self._limit_bytes
+            or self._chains + len(files) > _MOST_KEPT_FILES
+            or None in rows
+            or self._rows + sum(count or 0 for count in rows) > _MOST_KEPT_ROWS
+        )
+
+    def _loaded(self, files: Files, known: Sequence[DataFile]) -> list[_KeptFile]:
+        """Load the rows of files, each as a chain of its own."""
         self._bytes += files.bytes()
         loaded = []
         for place, file in zip(files.chosen, known, strict=True):
@@ -912,6 +938,10 @@ class Kept:
         if needed:
             self._cursor.execute(f"DROP TABLE {_AGAIN}")
         return made
+
+
+def _no_name(directory: str) -> str:
+    raise AssertionError("a read makes no file")
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from lakevilla.lake.groups import Group, Member
 from lakevilla.store.effects import Gate, Program
 from lakevilla.transaction.commit.squash import Squash
 from lakevilla.transaction.redo.rebase import Examination
+from lakevilla.transaction.state.files import MOST_KEPT_BYTES
 from lakevilla.transaction.state.transaction import TransactionState
 
 # -------------------- candidate
@@ -266,8 +267,8 @@ def commits_of(context: Context) -> CommitGroup:
 # names. So it needs neither to read nor to decode them, if HEAD still has these files.
 
 
-#: The rows of so many tables are kept, those changed last; of each, 8 MiB of files at most.
-_MOST_TABLES = 8
+#: The rows of so many tables are kept, first of those that the last transaction has changed.
+_MOST_TABLES = 16
 
 
 class RowsBetween:
@@ -292,8 +293,13 @@ class RowsBetween:
         work = txn.work
         lent, work.kept = work.kept, {}
         work.promised.clear()
-        changed = sorted(lent, key=lambda table: table in txn.written)
-        kept = {table: lent[table] for table in changed[-_MOST_TABLES:] if _renewed(lent[table])}
+        kept: dict[str, KeptRows] = {}
+        left = MOST_KEPT_BYTES
+        for table in sorted(lent, key=lambda table: table in txn.written, reverse=True):
+            rows = lent[table]
+            if len(kept) < _MOST_TABLES and rows.size_bytes <= left and _renewed(rows):
+                kept[table] = rows
+                left -= rows.size_bytes
         self._kept = kept
 
     def drop(self) -> None:
