@@ -172,11 +172,11 @@ def _refused(txn: TransactionState, views: Mapping[str, View]) -> Answer | None:
     """Refuse tables and places that take no commits of Iceberg clients."""
     head = txn.head
     for location, view in views.items():
-        if view.state is None or view.state.dropped or view.mount is not None:
+        if view.mount is not None or (view.state is not None and view.state.dropped):
             return Answer("missing", f"there is no table {location} in the lake")
         if view.base.format != "iceberg":
             return Answer("unsupported", f"table {location} is a Delta table, and read only here")
-        if view.state.catalog:
+        if view.base.catalog:
             return Answer(
                 "unsupported", f"table {location} is in a catalog: commit to it through that"
             )
@@ -255,7 +255,7 @@ def _refused_for_good(
     """Refuse a request, once no earlier write of it can land; None if HEAD has moved (G3)."""
     held = txn.bound.held
     assert held is not None
-    if any(view.placement.hidden for view in views.values()):
+    if any(view.state is None or view.placement.hidden for view in views.values()):
         context = txn.context
         new = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
         outcome = yield from replace_head(held, new)

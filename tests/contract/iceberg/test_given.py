@@ -10,15 +10,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.types import StringType
 
 import lakevilla as lv
 from lakevilla.api.given import Answer, TableChange, give
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from lakevilla.global_log.head import HEAD_KEY
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    Refused,
+    Stored,
+    Token,
+    WrappedStore,
+)
 from tests.support.iceberg_client import IcebergClient
 from tests.support.inside import inside
-from tests.support.stores import InterruptedStore, unpublished
+from tests.support.stores import InterruptedStore, interrupted, is_head, unpublished
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": ["a", "b", "c"]})
 MORE = pa.table({"id": pa.array([4], pa.int64()), "v": ["d"]})
@@ -123,6 +133,15 @@ def set_a_property(table: Table) -> None:
         txn.set_properties({"owner": "ann"})
 
 
+def append_and_tag(table: Table) -> None:
+    with table.transaction() as txn:
+        txn.append(MORE)
+        current = txn.table_metadata.current_snapshot_id
+        assert current is not None
+        with ManageSnapshots(transaction=txn) as manage:
+            manage.create_tag(current, "first")
+
+
 CHANGES: dict[str, tuple[Callable[[Table], object], list[int]]] = {
     "append": (append, [1, 2, 3, 4]),
     "delete": (delete_a_row, [1, 3]),
@@ -130,6 +149,7 @@ CHANGES: dict[str, tuple[Callable[[Table], object], list[int]]] = {
     "column": (add_a_column, [1, 2, 3]),
     "spec": (partition_by_id, [1, 2, 3]),
     "tag": (tag, [1, 2, 3]),
+    "append and tag": (append_and_tag, [1, 2, 3, 4]),
     "property": (set_a_property, [1, 2, 3]),
 }
 
@@ -159,7 +179,7 @@ def test_a_client_s_change_is_one_version_of_the_table_and_of_the_lake(
         lake.run(lambda txn: txn.append("t", [{"id": 9, "v": "z"}]))
         assert ids(lake) == sorted([*wanted, 9]), "LakeVilla goes on from there"
         now = client.load("t")
-        if name == "tag":
+        if name.endswith("tag"):
             assert "first" in now.metadata.refs
         if name == "property":
             assert now.metadata.properties["owner"] == "ann"
@@ -256,6 +276,22 @@ def test_a_request_relies_on_a_table_that_it_does_not_change(
     assert log(lake, "u") == before
 
 
+def test_a_table_that_is_relied_on_is_compared_in_the_head_that_is_replaced(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    written = client.request(client.load("t"), append)
+    relied = TableChange("u", client.request(client.load("u"), append).requirements)
+    with lv.connect(lake.root) as other:
+
+        def meanwhile() -> None:
+            other.run(lambda txn: txn.append("u", [{"id": 9, "v": "z"}]))
+
+        with interrupted(lake, is_head, meanwhile):
+            answer = give(lake, [written, relied])
+    assert answer.outcome == "conflict"
+    assert (ids(lake, "t"), ids(lake, "u")) == ([1, 2, 3], [1, 2, 3, 9])
+
+
 def test_two_changes_of_one_table_are_put_together_in_their_order(
     lake: lv.Lake, client: IcebergClient
 ) -> None:
@@ -288,7 +324,9 @@ def test_files_follow_a_foreign_version_under_the_client_s_snapshot_id(
     assert give(lake, [change]).outcome == "done", "asked again"
 
 
-@pytest.mark.parametrize("change", [tag, set_a_property, add_a_column, overwrite_all])
+@pytest.mark.parametrize(
+    "change", [tag, append_and_tag, set_a_property, add_a_column, overwrite_all]
+)
 def test_a_change_of_its_version_alone_is_void_on_a_foreign_one_and_refused(
     lake: lv.Lake, client: IcebergClient, change: Callable[[Table], object]
 ) -> None:
@@ -339,6 +377,38 @@ def test_a_refusal_by_a_version_that_head_does_not_know_replaces_head(
 
 def replacement(lake: lv.Lake) -> int:
     return int(json.loads(Path(lake.root, HEAD_KEY).read_bytes())["replacement"])
+
+
+class Silent(WrappedStore):
+    """Store HEAD, and answer nothing from then on."""
+
+    is_silent = False
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if not self.is_silent:
+            outcome = self.inner.put(key, body, condition)
+            if not is_head(key):
+                return outcome
+        self.is_silent = True
+        return Failure("no answer")
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        return Failure("no answer") if self.is_silent else self.inner.get(key, known, byte_range)
+
+
+def test_a_request_whose_decision_has_no_answer_is_never_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    settings = lv.Settings(retry_limit=1, retry_base_seconds=0.001)
+    with lv.connect(lake.root, settings=settings) as gateway:
+        gateway.tables()
+        inside(gateway).store = Silent(inside(gateway).store)
+        assert give(gateway, [change]).outcome == "unknown"
+    assert give(lake, [change]).outcome == "done", "asked again, of another process"
+    assert ids(lake) == [1, 2, 3, 4]
 
 
 # -- what is refused -------------------------------------------------------------------
@@ -443,7 +513,7 @@ def test_a_key_that_has_committed_answers_by_what_became_of_it(
 def test_vacuum_keeps_what_a_decided_and_unpublished_commit_names(
     lake: lv.Lake, client: IcebergClient
 ) -> None:
-    change = client.request(client.load("t"), append)
+    change = with_statistics(lake, client.request(client.load("t"), append))
 
     class Died(BaseException):
         pass
@@ -459,7 +529,27 @@ def test_vacuum_keeps_what_a_decided_and_unpublished_commit_names(
         other.table("t").vacuum(0, dry_run=False, enforce_retention_duration=False)
         other.recover()
         assert ids(other) == [1, 2, 3, 4]
-        now = IcebergClient(other).load("t").current_snapshot()
-        assert now is not None
-        assert now.snapshot_id == snapshot_of(change)["snapshot-id"]
+        now = IcebergClient(other).load("t")
+        assert [one.snapshot_id for one in now.metadata.statistics] == [
+            now.metadata.current_snapshot_id
+        ]
+        assert now.metadata.current_snapshot_id == snapshot_of(change)["snapshot-id"]
+        assert Path(lake.root, STATISTICS).exists()
         assert give(other, [change]).outcome == "done"
+
+
+STATISTICS = "t/metadata/of-the-client.puffin"
+
+
+def with_statistics(lake: lv.Lake, change: TableChange) -> TableChange:
+    """Return a request that also sets statistics of its snapshot, in a file that is stored."""
+    Path(lake.root, STATISTICS).write_bytes(b"PFA1")
+    one = {
+        "snapshot-id": snapshot_of(change)["snapshot-id"],
+        "statistics-path": f"{lake.root}/{STATISTICS}",
+        "file-size-in-bytes": 4,
+        "file-footer-size-in-bytes": 0,
+        "blob-metadata": [],
+    }
+    update = {"action": "set-statistics", "statistics": one}
+    return TableChange(change.table, change.requirements, [*change.updates, update])
