@@ -484,6 +484,13 @@ def given_files(operation: Operation) -> tuple[DataFile, ...]:
     return ()
 
 
+def snapshots_removed(operation: Operation) -> set[int]:
+    """Return the ids of the Iceberg snapshots that an operation removes from its table."""
+    updates = operation.given.updates if isinstance(operation, Given) else ()
+    gone = (one["snapshot-ids"] for one in updates if one["action"] == "remove-snapshots")
+    return {number for some in gone for number in some}
+
+
 def source_files(operation: Operation) -> tuple[DataFile, ...]:
     """Return files that a redo may read although the operation does not add them to the table."""
     return operation.removes if isinstance(operation, Transplant) else ()

@@ -19,7 +19,7 @@ from lakevilla.sublogs.operations import Transplant
 from lakevilla.transaction.commit import given
 from lakevilla.transaction.commit.together import replacing
 from lakevilla.transaction.state.values import Feature
-from lakevilla.transaction.validation import validate
+from lakevilla.transaction.validation import checks, validate
 from lakevilla.transaction.verbs import read_write
 from lakevilla_testing.planted.bugs import attribute, planted
 
@@ -129,6 +129,13 @@ def updates_of_another_version() -> Iterator[None]:
 def given_in_the_inbox() -> Iterator[None]:
     """Any process may include a given commit in its replacement of HEAD (G5)."""
     with attribute(fold, "Given", Transplant), attribute(replacing, "Given", Transplant):
+        yield
+
+
+@planted(for_histories=False)
+def snapshot_of_a_ref_removed() -> Iterator[None]:
+    """A client removes a snapshot that a ref keeps in the HEAD that is replaced."""
+    with attribute(checks, "snapshots_removed", lambda _: set()):
         yield
 
 

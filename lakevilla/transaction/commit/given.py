@@ -33,9 +33,10 @@ from lakevilla.lake.view import View
 from lakevilla.results import CommitResult
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, parallel, sleep
-from lakevilla.sublogs.operations import Given
+from lakevilla.sublogs.operations import Given, snapshots_removed
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.checks import kept_by_a_ref
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
 
@@ -244,9 +245,21 @@ def _note_operations(
             found.append(Given(one.location, ClientUpdates(base.version), Change()))
             continue
         it = yield from consequence(base, one.updates, now_ms)
-        found.append(Given(one.location, it.given, it.change, it.moves, it.objects))
+        operation = Given(one.location, it.given, it.change, it.moves, it.objects)
+        yield from _refuse_kept(txn, operation)
+        found.append(operation)
     for operation in found:
         yield from execute(txn, operation, "commit")
+
+
+def _refuse_kept(txn: TransactionState, operation: Given) -> Program[None]:
+    """Refuse to remove snapshots that a ref of the lake needs. Raises ``InvalidOperation``."""
+    removed = snapshots_removed(operation)
+    if not removed or txn.head is None:
+        return
+    reason = yield from kept_by_a_ref(txn.context, txn.head, operation.table, removed)
+    if reason is not None:
+        raise InvalidOperation(f"table {operation.table}: {reason}", table=operation.table)
 
 
 def _refused_for_good(

@@ -449,6 +449,33 @@ def test_a_manifest_list_that_is_missing_or_of_another_table_is_refused(
     assert ids(lake) == [1, 2, 3]
 
 
+def test_a_snapshot_that_a_ref_keeps_is_not_removed(lake: lv.Lake, client: IcebergClient) -> None:
+    first = client.load("t").metadata.current_snapshot_id
+    lake.tag("kept")
+    append(client.load("t"))
+    removal = {"action": "remove-snapshots", "snapshot-ids": [first]}
+    answer = refusal(lake, removal)
+    assert answer.outcome == "invalid"
+    assert f"a ref of the lake keeps snapshot {first}" in answer.message
+    lake.delete_ref("kept")
+    assert refusal(lake, removal).outcome == "done"
+    assert [one.snapshot_id for one in client.load("t").metadata.snapshots] != [first]
+    assert len(client.load("t").metadata.snapshots) == 1
+
+
+def test_a_ref_that_is_made_just_before_head_is_replaced_keeps_its_snapshot(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    first = client.load("t").metadata.current_snapshot_id
+    with lv.connect(lake.root) as other:
+        version = other.history()[0].version
+        append(client.load("t"))
+        with interrupted(lake, is_head, lambda: other.tag("kept", at=version)):
+            answer = refusal(lake, {"action": "remove-snapshots", "snapshot-ids": [first]})
+        assert answer.outcome == "invalid"
+        assert sorted(other.on("kept").table("t").read()["id"].to_pylist()) == [1, 2, 3]
+
+
 def test_a_table_that_is_moved_is_refused(lake: lv.Lake) -> None:
     answer = refusal(lake, {"action": "set-location", "location": "/tmp/elsewhere"})
     assert answer.outcome == "invalid"

@@ -25,6 +25,9 @@ CATCHERS = {
     "relied_on_and_not_compared": (
         contract.test_a_table_that_is_relied_on_is_compared_in_the_head_that_is_replaced
     ),
+    "snapshot_of_a_ref_removed": (
+        contract.test_a_ref_that_is_made_just_before_head_is_replaced_keeps_its_snapshot
+    ),
     "updates_of_another_version": lambda lake, client: (
         contract.test_a_change_of_its_version_alone_is_void_on_a_foreign_one_and_refused(
             lake, client, contract.append_and_tag
