@@ -166,7 +166,30 @@ def _compared_and_decided(
         return Answer("unknown", error.message)
     except ForeignConflict as error:
         return (yield from _settled(txn, requests, error.result))
+    published = _published(txn, requests, documents)
+    if published is not None:
+        return published
     return (yield from _settled(txn, requests, txn.ending.result))
+
+
+def _published(
+    txn: TransactionState, requests: Sequence[TableRequest], before: Mapping[str, Metadata]
+) -> Answer | None:
+    """Answer a request that this very commit has published on all its tables, without a request."""
+    result = txn.ending.result
+    versions = {} if result is None or result.versions is None else result.versions
+    documents = dict(before)
+    for one in requests:
+        if not one.updates:
+            continue
+        tail = txn.context.tails.get(one.location)
+        if versions.get(one.location) is None or tail is None:
+            return None
+        assert isinstance(tail.snapshot, IcebergSnapshot)
+        if tail.snapshot.document is None:
+            return None
+        documents[one.location] = tail.snapshot.document
+    return Answer("done", tables=documents)
 
 
 def _refused(txn: TransactionState, views: Mapping[str, View]) -> Answer | None:
