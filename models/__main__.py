@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from models import combine
+from models import combine, given
 from models.checker import Found, Model, explore
 
 #: By name, what makes a model with a flaw (or none); the flaws, with the rules that they leave out;
 #: and rules that may be left out, as no invariant needs them.
 MODELS: dict[str, tuple[Callable[[str], Model[Any]], dict[str, str], dict[str, str]]] = {
     "combine": (combine.Combine, combine.FLAWS, combine.COSTS),
+    "given": (given.Given, given.FLAWS, {}),
 }
 
 

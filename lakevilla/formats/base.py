@@ -108,13 +108,29 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 _EMPTY = Change()
 
 
+class ClientUpdates(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Updates of one version of a table's metadata, as an Iceberg REST client asks for them.
+
+    ``base`` is that version's number. ``updates`` are the client's, as the REST specification has
+    them; none if the client only relies on that version. ``now_ms`` is the time at which they are
+    applied, whoever applies them. ``snapshot`` is the id of the snapshot that they make current;
+    None if they make none.
+    """
+
+    base: int
+    updates: tuple[dict[str, Any], ...] = ()
+    now_ms: int = 0
+    snapshot: int | None = None
+
+
 class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The description of a commit that its log entry records.
 
     ``txn_ids``: the LakeVilla transactions in the entry, in order. ``members``: those that share
     one of these ids, in order; no client recognises an entry by them. ``applications`` are Delta
     ``txn`` actions (application id to version): the lake's own, with the HEAD sequence, and those
-    of ``(application, version)`` idempotency keys.
+    of ``(application, version)`` idempotency keys. ``given``: the updates of the Iceberg client
+    whose commit the entry is.
     """
 
     operation: str
@@ -126,6 +142,7 @@ class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     nonce: str | None = None
     metadata: dict[str, str] = {}
     applications: dict[str, int] = {}
+    given: ClientUpdates | None = None
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ its body: a redo makes a new object, and HEAD names the one that counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sized
+from typing import Literal
 
 import msgspec
 from blake3 import blake3
@@ -14,9 +15,15 @@ from blake3 import blake3
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
 from lakevilla.sql.catalog import CatalogRead
-from lakevilla.store.codec import FORMAT, FORMAT_WITH_MEMBERS, decode, encode
+from lakevilla.store.codec import (
+    FORMAT,
+    FORMAT_WITH_GIVEN,
+    FORMAT_WITH_MEMBERS,
+    decode,
+    encode,
+)
 from lakevilla.store.location import home_of
-from lakevilla.sublogs.operations import Operation, ReadRecord
+from lakevilla.sublogs.operations import Given, Operation, ReadRecord
 
 COMMITS_PREFIX = "_lakevilla/commits"
 
@@ -29,7 +36,10 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
     entry's ``commitInfo``. ``contract`` is the digest of what the table required of data files when
     the commit's files were made, after the commit's own changes of the table (note 3). It is empty
     if an older client decided the commit. ``redefines``: rows that other clients write before the
-    commit is published may violate the new definition of the table.
+    commit is published may violate the new definition of the table. ``given``: an Iceberg
+    client has made the version, which follows no version but its base; or, if it is ``files``, of
+    which the files can follow other versions, too. ``objects`` are the paths of what else that
+    version names and the client has stored (docs/design/0073-given-commits.md).
     """
 
     table_id: str
@@ -42,6 +52,8 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
     metrics: dict[str, str] = {}
     contract: str = ""
     redefines: bool = False
+    given: Literal["", "version", "files"] = ""
+    objects: tuple[str, ...] = ()
 
 
 class MemberPart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,7 +82,7 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     (docs/design/0068-combined-commits.md).
     """
 
-    FORMAT = FORMAT_WITH_MEMBERS
+    FORMAT = FORMAT_WITH_GIVEN
 
     format: int
     nonce: str
@@ -101,9 +113,13 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
             start = end
 
 
-def format_of(parts: Iterable[TablePart], members: Sized = ()) -> int:
+def format_of(
+    parts: Iterable[TablePart], members: Sized = (), operations: Iterable[Operation] = ()
+) -> int:
     """Return the format of a commit object with these parts, the oldest that has all of them."""
     oldest = FORMAT_WITH_MEMBERS if members else FORMAT
+    if any(isinstance(one, Given) for one in operations):
+        oldest = FORMAT_WITH_GIVEN
     return max([oldest, *(part.change.format for part in parts)])
 
 

@@ -46,6 +46,9 @@ FORMAT_WITH_CLONES = 3
 #: HEAD's format once it has a combined commit: a client that does not look for members in it could
 #: commit one of them again.
 FORMAT_WITH_MEMBERS = 4
+#: HEAD's format once it has the commit of an Iceberg REST client: a client that does not know such
+#: commits could neither publish them nor read what is pending.
+FORMAT_WITH_GIVEN = 5
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -301,7 +304,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     requests, and a client may drop it.
     """
 
-    FORMAT = FORMAT_WITH_MEMBERS
+    FORMAT = FORMAT_WITH_GIVEN
     REMEDY = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
     format: int

@@ -71,8 +71,7 @@ def first_unfit(
         ref = waiting[index]
         trusted = stores_now(ref.txn) and not is_old(context, ref)
         if may_lack_files(context, head, location, ref) and not trusted:
-            change = parts[index].change
-            paths = paths_written(location, change)
+            paths = [*paths_written(location, parts[index].change), *parts[index].objects]
             if (yield from lost_for_good([file_key(location, path) for path in paths])):
                 return index
     return unfit
@@ -117,6 +116,7 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
     for ref in refs:
         (commit,) = yield from context.commit_objects([ref])
         change = commit.tables[location].change
+        paths.update(commit.tables[location].objects)
         paths.update(path for file in change.adds for path in paths_of(location, file))
         paths.update(file.path for file in change.change_files)
         for operation in commit.operations:

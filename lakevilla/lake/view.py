@@ -137,6 +137,8 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     """
     if part.created:
         return f"version {entry.version} made the table first"
+    if part.given == "version":
+        return f"version {entry.version} came before updates of the version below it"
     if contract:
         return f"version {entry.version} changed the table's metadata"
     if entry.change.metadata is not None and part.change.metadata is not None:
@@ -178,8 +180,8 @@ def breaks_unseen(
     before this one and not in the log either: if they change the metadata, the state does not show
     whether the commit fits.
     """
-    if part.redefines:
-        return True  # these entries may have added rows
+    if part.redefines or part.given == "version":
+        return True  # these entries may have added rows, and are versions that others have made
     settled = all(one.change.metadata is None for one in (*before, part))
     if part.contract and settled and snapshot.contract != part.contract:
         return True

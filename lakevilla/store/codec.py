@@ -19,6 +19,8 @@ FORMAT = 1
 FORMAT_WITH_VECTORS = 2
 #: The format of commit objects that several transactions share.
 FORMAT_WITH_MEMBERS = 3
+#: The format of commit objects with the commit of an Iceberg REST client.
+FORMAT_WITH_GIVEN = 4
 
 
 class _Versioned(msgspec.Struct):

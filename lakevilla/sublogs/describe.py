@@ -13,6 +13,7 @@ from lakevilla.sublogs.operations import (
     Delete,
     Detach,
     Drop,
+    Given,
     Guard,
     Insert,
     Merge,
@@ -83,6 +84,8 @@ def _one(operation: Operation) -> tuple[str, dict[str, str]]:
             return "RENAME TABLE", {"from": old, "to": new}
         case Optimize(parameters=parameters):
             return "OPTIMIZE", parameters
+        case Given():
+            return "ICEBERG COMMIT", {}
         case Transplant(verb=verb, parameters=parameters):
             return verb, parameters
     raise AssertionError(operation)

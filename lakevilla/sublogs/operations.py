@@ -12,7 +12,7 @@ from typing import Any, Literal, Union
 import msgspec
 
 from lakevilla.engines.base import MergeClause
-from lakevilla.formats.base import Change
+from lakevilla.formats.base import Change, ClientUpdates
 from lakevilla.formats.files import DataFile, FileRef
 from lakevilla.formats.layout import Ids, Path
 from lakevilla.sql.expressions.tree import Expr
@@ -325,6 +325,22 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
         return known and all(self.until.get(epoch, 0) <= self.since[epoch] for epoch in self.since)
 
 
+class Given(msgspec.Struct, frozen=True, tag="given", omit_defaults=True):
+    """Make the version that an Iceberg client asks for (docs/design/0073-given-commits.md).
+
+    ``change`` is what the updates come to on their version, which is the only one that they fit:
+    the operation is never performed on another one. ``moves``: they only add and remove data files,
+    so the files can be published on another version. ``objects`` are the paths of manifest lists,
+    manifests and statistics that the client has stored for them, relative to the table.
+    """
+
+    table: str
+    given: ClientUpdates
+    change: Change
+    moves: bool = False
+    objects: tuple[str, ...] = ()
+
+
 Operation = Union[
     Append,
     Insert,
@@ -342,6 +358,7 @@ Operation = Union[
     Guard,
     Optimize,
     Transplant,
+    Given,
 ]
 
 
@@ -462,7 +479,16 @@ def given_files(operation: Operation) -> tuple[DataFile, ...]:
             return files
         case Optimize(bins=bins):
             return tuple(file for one in bins for file in one.files)
+        case Given(change=change):
+            return change.adds
     return ()
+
+
+def snapshots_removed(operation: Operation) -> set[int]:
+    """Return the ids of the Iceberg snapshots that an operation removes from its table."""
+    updates = operation.given.updates if isinstance(operation, Given) else ()
+    gone = (one["snapshot-ids"] for one in updates if one["action"] == "remove-snapshots")
+    return {number for some in gone for number in some}
 
 
 def source_files(operation: Operation) -> tuple[DataFile, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -105,6 +105,8 @@ class World:
     #: Columns that a client may have dropped.
     dropped: set[tuple[str, str]] = field(default_factory=set)
     foreign_rows: list[tuple[str, int]] = field(default_factory=list)
+    #: The requests of each Iceberg client, in order (``givers``).
+    asked: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     #: Tables on which a client without LakeVilla worked, with the begin and the end.
     foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
     events: Counter[str] = field(default_factory=Counter)

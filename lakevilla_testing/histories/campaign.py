@@ -28,7 +28,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute, scan
-from lakevilla_testing.histories import followers, keepers, reshaping, verdict
+from lakevilla_testing.histories import followers, givers, keepers, reshaping, verdict
 from lakevilla_testing.histories.attempts import (
     BALANCE,
     COLUMNS,
@@ -210,6 +210,9 @@ def play_clients(world: World) -> None:
     for number in range(plan.followers):
         following = followers.follower(world)
         simulation.add(f"f{number}", following, restart=following)
+    for number in range(plan.givers):
+        giving = givers.giver(world)
+        simulation.add(f"g{number}", giving, restart=giving)
     simulation.run()
     simulation.land_delayed_writes()
 

@@ -170,6 +170,8 @@ class Plan:
         The format version of Iceberg tables. With 3, one table begins with 2 and is upgraded.
     followers : int
         Clients that follow the change feed, and absorb the commits of other clients.
+    givers : int
+        Iceberg clients that make snapshots and ask the lake for commits.
     """
 
     seed: int
@@ -197,6 +199,7 @@ class Plan:
     keepers: int = 0
     keeps_apart: bool = False
     followers: int = 0
+    givers: int = 0
     whole: bool = False
     version: int = 2
     marks: bool = False
@@ -321,6 +324,22 @@ def draw_followed(seed: int, formats: LakeFormat) -> Plan:
         followers=source.choice((1, 2)),
         foreign=(*usual, "rewrite", "append") if source.random() < 0.7 else usual,
         kinds=(*plan.kinds, "add", "lifecycle"),
+    )
+
+
+def draw_given(seed: int, formats: LakeFormat) -> Plan:
+    """Return the plan of a seed with Iceberg clients whose commits are decided as they are."""
+    source = random.Random(f"{seed}/given")
+    plan = draw_formats(seed, formats)
+    foreign = tuple(kind for kind in plan.foreign if kind not in _HARSH)
+    if source.random() < 0.5:
+        foreign = (*foreign, "append", "rewrite")
+    return replace(
+        plan,
+        givers=source.choice((1, 2, 3)),
+        clients=source.choice((1, 2, 3)),
+        version=source.choice((2, 3)),
+        foreign=foreign,
     )
 
 

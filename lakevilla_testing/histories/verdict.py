@@ -14,6 +14,7 @@ from lakevilla.maintenance.gc.listing import TIME_NAME
 from lakevilla.results import Report
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Given
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla_testing.checks import elle, invariants
 from lakevilla_testing.checks.feed import copies_are_as_it_was, feed_is_as_it_was
@@ -26,6 +27,7 @@ from lakevilla_testing.checks.sizes import sizes_are_right
 from lakevilla_testing.histories import reshaping
 from lakevilla_testing.histories.attempts import BALANCE, Try, World, context_of
 from lakevilla_testing.histories.followers import catch_up
+from lakevilla_testing.histories.givers import answers_are_true
 from lakevilla_testing.histories.places import by_place, seen_unplaced
 from lakevilla_testing.histories.plan import RECREATED, TABLES, Plan
 from lakevilla_testing.histories.records import (
@@ -84,7 +86,8 @@ def check(world: World) -> None:
         reshaping.columns_are_filled(world, rows, claims)
     if plan.reshaped and not void and not {"reshape", "restore"} & set(plan.foreign):
         reshaping.renames_are_seen(world, rows, winners)
-    _void_for_a_reason(plan, made_void)
+    _void_for_a_reason(plan, made_void - given_in(world))
+    answers_are_true(world, rows)
     if void and plan.reshaped:
         return  # reported to their owners, and not to those that had read their commits before
     _check_rows(world, winners, rows, head, void)
@@ -120,6 +123,21 @@ def voided(world: World) -> set[tuple[str, str]]:
                 members = [txn for txn, _ in before.by_member()]
                 found.update((table, one) for one in stood_for or members)
     return found
+
+
+def given_in(world: World) -> set[tuple[str, str]]:
+    """Return table and transaction of each commit of an Iceberg client.
+
+    It fits one version, and is not replayed on another one.
+    """
+    return {
+        (operation.table, commit.txn)
+        for mutation in world.simulation.store.journal
+        if mutation.after is not None and mutation.key.startswith(f"{COMMITS_PREFIX}/")
+        for commit in [decode(mutation.key, mutation.after.body, CommitObject)]
+        for operation in commit.operations
+        if isinstance(operation, Given)
+    }
 
 
 def _void_for_a_reason(plan: Plan, made_void: Collection[tuple[str, str]]) -> None:

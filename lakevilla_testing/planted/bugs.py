@@ -49,6 +49,7 @@ class PlantedBug:
             "neglected": "",
             "crowded": False,
             "keepers": 0,
+            "givers": 0,
             "whole": False,
             "marks": False,
             "combined": False,

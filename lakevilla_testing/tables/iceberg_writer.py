@@ -112,7 +112,7 @@ def rewrite(
         chosen = sorted(table.files)[:files]
         if not chosen:
             return None
-        rows = yield from read_rows(_only(table, chosen))
+        rows = yield from read_rows(only(table, chosen))
         changed = [new for row in rows if (new := change(row)) is not None]
         written = (yield from write_rows(client, table, changed)) if changed else []
         return (yield from with_snapshot(client, table, "overwrite", written, chosen))
@@ -396,7 +396,7 @@ def _named_by(table: IcebergTable, metadata: Metadata) -> Program[set[str]]:
     return (yield from named_objects(alone, with_removed=False))
 
 
-def _only(table: IcebergTable, paths: Sequence[str]) -> IcebergTable:
+def only(table: IcebergTable, paths: Sequence[str]) -> IcebergTable:
     """Return the table with only some of its files."""
     chosen = set(paths)
     manifests = tuple(

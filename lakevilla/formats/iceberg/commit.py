@@ -253,6 +253,8 @@ def _snapshot(
     """Store the manifests and the manifest list of a new snapshot."""
     assert info.nonce is not None
     number = snapshot_id_of(info.nonce)
+    if info.given is not None and info.given.snapshot is not None:
+        number = info.given.snapshot  # its client looks for it
     name = _name(info)
     known = yield from manifests_of(before)
     rest = yield from _changed(before, known, change, definition, number, name)

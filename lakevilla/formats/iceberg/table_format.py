@@ -47,6 +47,7 @@ from lakevilla.formats.iceberg.commit import (
     prepare,
 )
 from lakevilla.formats.iceberg.expiry import check_cleanable, publish_without, without_expired
+from lakevilla.formats.iceberg.given import is_on_base, prepare_given
 from lakevilla.formats.iceberg.log import at_ref
 from lakevilla.formats.iceberg.metadata.changes import (
     alter_table,
@@ -320,7 +321,10 @@ class IcebergFormat:
     def prepare(
         self, snapshot: TableSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> Program[Attempt]:
-        return (yield from prepare(_iceberg(snapshot), change, info, timestamp_ms))
+        state = _iceberg(snapshot)
+        if info.given is not None and is_on_base(state, info.given):
+            return (yield from prepare_given(state, info))
+        return (yield from prepare(state, change, info, timestamp_ms))
 
     def announce(self, snapshot: TableSnapshot) -> Program[None]:
         """Write the hint with which other readers begin; an old hint costs them one more request.

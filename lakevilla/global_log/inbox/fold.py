@@ -42,7 +42,14 @@ from lakevilla.global_log.inbox.reliance import (
 from lakevilla.global_log.repo import load_tables, make_room
 from lakevilla.ids import Ids, started_at
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Rename, Transplant, is_direct, is_for_others, tables_read
+from lakevilla.sublogs.operations import (
+    Given,
+    Rename,
+    Transplant,
+    is_direct,
+    is_for_others,
+    tables_read,
+)
 
 #: The most commits in one replacement of HEAD, including the leader's own.
 MOST_TOGETHER = 64
@@ -145,6 +152,8 @@ def fitting_commit(
         return "it brings back files, and only its owner checks whether they are kept"
     if any(isinstance(operation, Rename) for operation in commit.operations):
         return "it renames a table, and only its owner changes names in HEAD"
+    if any(isinstance(operation, Given) for operation in commit.operations):
+        return "it fits one version alone, and only its owner checks whether that is the newest"
     if head.is_protected and any(map(is_direct, commit.operations)):
         return "the lake is protected, and it writes directly"
     if not commit.tables or commit.tables.keys() != proposed.tables.keys():

@@ -60,6 +60,7 @@ from lakevilla.sublogs.operations import (
     Delete,
     Detach,
     Drop,
+    Given,
     Guard,
     InlineSource,
     Insert,
@@ -121,6 +122,9 @@ def perform(
             return _performed(change, Counts())
         case Drop() | Rename():
             return _performed(Change(), Counts())
+        case Given(change=change):
+            refuse_other_version(operation, snapshot)
+            return _performed(change, _inserted(change.adds, removed_files=len(change.removes)))
         case Guard(on=on):
             format_ = context.formats.of(snapshot)
             change = format_.guard_change(snapshot) if on else format_.unguard_change(snapshot)
@@ -155,6 +159,17 @@ def perform(
         case Transplant():
             done = yield from transplanted(context, operation, snapshot, name, beneath)
             return _transplanted(layout.location, done)
+
+
+def refuse_other_version(operation: Given, snapshot: TableSnapshot) -> None:
+    """Refuse an Iceberg client's commit on another version than the one that the client knew."""
+    if snapshot.version != operation.given.base:
+        raise InvalidOperation(
+            f"what an Iceberg client has committed to table {operation.table} fits version "
+            f"{operation.given.base} alone, and others have made version {snapshot.version} since: "
+            "commit again on the newest one",
+            table=operation.table,
+        )
 
 
 def perform_kept(

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import takewhile
 
 from lakevilla.errors import LakeVillaError, StoreError, TableNotFound, VersionNotFound
-from lakevilla.formats.base import CommitInfo, FormatName
+from lakevilla.formats.base import ClientUpdates, CommitInfo, FormatName
 from lakevilla.formats.files import FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
@@ -23,6 +23,7 @@ from lakevilla.lake.view import pending_parts
 from lakevilla.store.base import Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.sublogs.describe import summed
+from lakevilla.sublogs.operations import Given
 
 # -------------------- publish
 #
@@ -208,7 +209,8 @@ def _refs(part: TablePart) -> set[FileRef]:
 
 def _alone(part: TablePart) -> bool:
     change = part.change
-    return part.created or bool(change.metadata or change.protocol or change.domains)
+    defines = bool(change.metadata or change.protocol or change.domains)
+    return part.created or bool(part.given) or defines
 
 
 def _created(
@@ -254,7 +256,7 @@ def _create(
     commits: list[CommitObject] = []
     for ref in refs:
         commits.append((yield from context.commit_object(ref.txn, ref.hash)))
-    info = _info(context, head, refs, parts, commits)
+    info = _info(context, head, refs, parts, commits, tail.location)
     version = tail.tip + 1
     table_format = context.formats.of(tail.snapshot)
     change = compose([part.change for part in parts])
@@ -305,6 +307,7 @@ def _info(
     refs: Sequence[PendingRef],
     parts: Sequence[TablePart],
     commits: Sequence[CommitObject],
+    location: str,
 ) -> CommitInfo:
     applications: dict[str, int] = {}
     metadata: dict[str, str] = {}
@@ -328,7 +331,16 @@ def _info(
         nonce=context.ids.nonce(),
         metadata=metadata,
         applications=applications,
+        given=_given(commits[0], parts[0], location),
     )
+
+
+def _given(commit: CommitObject, part: TablePart, location: str) -> ClientUpdates | None:
+    """Return the updates of an Iceberg client, whose commit has an entry of its own."""
+    if not part.given:
+        return None
+    operations = (one for one in commit.operations if isinstance(one, Given))
+    return next(one.given for one in operations if one.table == location)
 
 
 # -------------------- publish once

@@ -139,6 +139,7 @@ def _given(commit: CommitObject, location: str) -> list[str]:
     """Return the files and sources that a commit's operations on the table were given."""
     operations = _of_table(commit, location)
     files = [file_key(location, f.path) for operation in operations for f in given_files(operation)]
+    files += [file_key(location, path) for path in commit.tables[location].objects]
     return files + [key for operation in operations for key in staged_keys(operation)]
 
 

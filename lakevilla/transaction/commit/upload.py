@@ -29,7 +29,7 @@ from lakevilla.store.base import ABSENT, NEW, Stored
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.store.location import is_external
 from lakevilla.sublogs.describe import describe, summed
-from lakevilla.sublogs.operations import Create, Drop, Transplant, is_blind, tables_read
+from lakevilla.sublogs.operations import Create, Drop, Given, Transplant, is_blind, tables_read
 from lakevilla.transaction.commit.squash import Squash, squashes
 from lakevilla.transaction.commit.together.group import commits_of
 from lakevilla.transaction.commit.together.replacing import may_go_along
@@ -209,7 +209,11 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
     for table, of_table in by_table.items():
         tables[table] = yield from _table_part(txn, table, of_table, looked_at=table in looked_at)
     return CommitObject(
-        format_of(tables.values(), () if txn.combined is None else txn.combined.members),
+        format_of(
+            tables.values(),
+            () if txn.combined is None else txn.combined.members,
+            (done.operation for done in txn.work.done),
+        ),
         txn.context.ids.nonce(),
         txn.id,
         tables,
@@ -245,6 +249,7 @@ def _table_part(
     redefines = change.metadata is not None and not created
     hides = any(isinstance(one, Transplant) and one.hides for one in operations)
     fits = not hides and rows_fit(working.view.snapshot.layout, snapshot.layout)
+    given = next((one for one in operations if isinstance(one, Given) and one.given.updates), None)
     return TablePart(
         table_id=snapshot.table_id,
         change=change,
@@ -256,6 +261,8 @@ def _table_part(
         metrics=summed(done.metrics for done in of_table),
         contract=snapshot.contract,
         redefines=redefines and not fits,
+        given="" if given is None else "files" if given.moves else "version",
+        objects=() if given is None else given.objects,
     )
 
 

@@ -16,7 +16,7 @@ from lakevilla.global_log.head import NOWHERE, CommitSummary, Head, TableState
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import commits_since, load_names, load_refs
 from lakevilla.lake.context import Context, Tail
-from lakevilla.lake.frozen.kept import kept_marks, refuse_unkept
+from lakevilla.lake.frozen.kept import kept_marks, kept_of, refuse_unkept
 from lakevilla.lake.frozen.mounts import mounted_at
 from lakevilla.lake.operations.comparing.dropped_columns import files_fit
 from lakevilla.lake.operations.perform import layout_given
@@ -25,7 +25,14 @@ from lakevilla.lake.tables.overlaps import in_the_way
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
-from lakevilla.sublogs.operations import Append, Operation, Overwrite, Transplant, is_direct
+from lakevilla.sublogs.operations import (
+    Append,
+    Operation,
+    Overwrite,
+    Transplant,
+    is_direct,
+    snapshots_removed,
+)
 from lakevilla.transaction.state.parts import Done, Working
 from lakevilla.transaction.state.transaction import TransactionState, conflict
 
@@ -149,9 +156,17 @@ def changed_entry(
 # marks of the files that may be deleted have changed (docs/design/0032-apply.md).
 
 
-def unkept(txn: TransactionState, head: Head) -> Program[VersionNotFound | None]:
-    """Return the error if a file that the transaction brings back may be deleted at ``head``."""
+def unkept(txn: TransactionState, head: Head) -> Program[LakeVillaError | None]:
+    """Return the error if a file that the transaction brings back may be deleted at ``head``.
+
+    So is it if the transaction removes a snapshot that a ref keeps there.
+    """
     for done in txn.work.done:
+        removed = snapshots_removed(done.operation)
+        if removed:
+            reason = yield from kept_by_a_ref(txn.context, head, done.table, removed)
+            if reason is not None:
+                return conflict(txn, done.table, reason)
         if done.kept_under != kept_marks(head, done.table):
             try:
                 yield from note_kept(txn, head, done)
@@ -159,6 +174,19 @@ def unkept(txn: TransactionState, head: Head) -> Program[VersionNotFound | None]
                 error.txn_id = txn.id
                 return error
     return None
+
+
+def kept_by_a_ref(
+    context: Context, head: Head, location: str, snapshots: set[int]
+) -> Program[str | None]:
+    """Return why snapshots can't be removed from a table, if a ref in ``head`` needs one."""
+    kept = yield from kept_of(context, head, location)
+    if kept.lost:
+        return f"the snapshots that a ref needs are not known: {kept.lost[0].message}"
+    needed = sorted(kept.snapshots & snapshots)
+    if not needed:
+        return None
+    return f"a ref of the lake keeps snapshot {needed[0]}: delete_ref first, if it is not needed"
 
 
 def note_kept(txn: TransactionState, head: Head, done: Done) -> Program[None]:

@@ -30,6 +30,7 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import (
     Append,
     Delete,
+    Given,
     Insert,
     Merge,
     Operation,
@@ -50,6 +51,14 @@ _MOST_CANDIDATES = 4096
 _ONLY_MARK = (Append, Insert, Update, Delete, Merge, Overwrite)
 
 
+def needs_its_version(txn: TransactionState, location: str) -> bool:
+    """Return whether any later version of a table is in conflict: an Iceberg client relies on it.
+
+    The version counts, and not only its rows (docs/design/0073-given-commits.md).
+    """
+    return any(isinstance(d.operation, Given) and d.table == location for d in txn.work.done)
+
+
 def only_appends(txn: TransactionState, location: str) -> bool:
     """Return whether the transaction relies on no rows of the table, only on its metadata."""
     return not any(table == location for table, _ in txn.work.reads) and all(
@@ -66,7 +75,7 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
     ``tail`` is the cached log; ``head`` shows the commits that the log does not have yet.
     """
     found = _since(txn, head, location, tail)
-    if found is None:
+    if found is None or needs_its_version(txn, location):
         return False
     entries, commits = found
     if only_appends(txn, location):

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from lakevilla.errors import (
+    ConflictError,
     TableExists,
     TableNotFound,
     UnsupportedTableFeature,
@@ -52,6 +53,7 @@ from lakevilla.sublogs.operations import (
     Create,
     Detach,
     Drop,
+    Given,
     Guard,
     Insert,
     Operation,
@@ -266,8 +268,21 @@ def _new_view(
     except UnsupportedTableFeature as error:
         examination.conflict = error
     else:
-        return new
+        examination.conflict = _not_its_version(txn, new)
+        return new if examination.conflict is None else None
     return None
+
+
+def _not_its_version(txn: TransactionState, new: View) -> ConflictError | None:
+    """Return the conflict of an Iceberg client's commit with any change since its version.
+
+    It is never performed again: its requirements are compared with the newest version first.
+    """
+    own = (done.operation for done in txn.work.done if done.table == new.location)
+    bases = {one.given.base for one in own if isinstance(one, Given)}
+    if not bases or (not new.placement.overlay and bases == {new.base.version}):
+        return None
+    return conflict(txn, new.location, "others have committed to it since the client's version")
 
 
 def _rules(txn: TransactionState, head: Head | None, examination: Examination) -> Program[None]:

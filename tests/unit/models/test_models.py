@@ -9,6 +9,8 @@ import pytest
 from models.__main__ import main
 from models.checker import explore
 from models.combine import COSTS, FLAWS, Combine
+from models.given import FLAWS as GIVEN_FLAWS
+from models.given import Given
 from tests.support.search import how_many
 
 FAULTS = how_many(0, whole=2)
@@ -28,6 +30,17 @@ def test_a_rule_of_combined_commits_that_is_left_out_breaks_an_invariant(flaw: s
 @pytest.mark.parametrize("name", COSTS)
 def test_a_rule_that_only_saves_work_breaks_no_invariant(name: str) -> None:
     assert explore(Combine(name, faults=FAULTS)).violation is None
+
+
+def test_given_commits_hold_their_invariants_in_every_order_of_steps() -> None:
+    found = explore(Given())
+    assert found.violation is None, found.path
+    assert found.states == 12_548
+
+
+@pytest.mark.parametrize("flaw", GIVEN_FLAWS)
+def test_a_rule_of_given_commits_that_is_left_out_breaks_an_invariant(flaw: str) -> None:
+    assert explore(Given(flaw)).violation is not None
 
 
 class Counter:
@@ -54,4 +67,4 @@ def test_an_unknown_model_is_refused_with_those_that_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["combin"]) == 2
-    assert "there is no model combin; there are: combine" in capsys.readouterr().out
+    assert "there is no model combin; there are: combine, given" in capsys.readouterr().out

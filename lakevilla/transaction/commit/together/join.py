@@ -13,6 +13,7 @@ from lakevilla.formats.sizes import NOTHING, Size, growth_of
 from lakevilla.global_log.bases import seal_base, store_base
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
+    FORMAT_WITH_GIVEN,
     FORMAT_WITH_MEMBERS,
     FORMAT_WITH_REFS,
     CommitSummary,
@@ -41,7 +42,7 @@ from lakevilla.lake.view import is_another
 from lakevilla.markers.reservation import remaining, reserved_ahead
 from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Refresh, Transplant
+from lakevilla.sublogs.operations import Given, Refresh, Transplant
 from lakevilla.transaction.commit.squash import squashed
 from lakevilla.transaction.commit.together.group import (
     MOST,
@@ -185,6 +186,9 @@ def with_commit_of(
     if any(isinstance(done.operation, Transplant) for done in txn.work.done):
         # An older client can't publish such operations: the newer format makes it refuse this HEAD.
         newer = max(following.format, FORMAT_WITH_REFS)
+        following = msgspec.structs.replace(following, format=newer)
+    if any(isinstance(done.operation, Given) for done in txn.work.done):
+        newer = max(following.format, FORMAT_WITH_GIVEN)
         following = msgspec.structs.replace(following, format=newer)
     if txn.combined is not None:
         newer = max(following.format, FORMAT_WITH_MEMBERS)

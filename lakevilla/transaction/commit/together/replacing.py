@@ -18,7 +18,7 @@ from lakevilla.lake.context import Context, Event
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.store.base import PutOutcome, Stored, Unknown
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Rename, Transplant, is_append
+from lakevilla.sublogs.operations import Given, Rename, Transplant, is_append
 from lakevilla.transaction.commit.together.group import (
     Answer,
     Candidate,
@@ -301,10 +301,10 @@ def may_go_along(txn: TransactionState) -> bool:
         or txn.work.behind
         or txn.work.merging is not None
         or txn.work.catalog  # HEAD and the commit show its reads of tables, not of the catalog
-        # Only the owner can check that the files that a transplant brings back are kept, and change
-        # names in HEAD.
+        # Only the owner can check that the files that a transplant brings back are kept, that an
+        # Iceberg client's version is still the newest, and change names in HEAD.
         or any(
-            done.deferred or isinstance(done.operation, Transplant | Rename)
+            done.deferred or isinstance(done.operation, Transplant | Rename | Given)
             for done in txn.work.done
         )
     ):

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lakevilla.formats.base import Change, ClientUpdates
 from lakevilla.global_log.commits import seal
 from lakevilla.global_log.head import Head, Reservation, TableState, commits_after
 from lakevilla.global_log.inbox import fold
@@ -22,14 +23,16 @@ from lakevilla.global_log.inbox.fold import (
 from lakevilla.global_log.inbox.proposal import WINDOW, Proposal
 from lakevilla.global_log.refs import Policy
 from lakevilla.global_log.repo import HeldHead
-from lakevilla.sublogs.operations import Defined, Rename, Transplant
+from lakevilla.sublogs.operations import Defined, Given, Rename, Transplant
 from lakevilla.transaction.commit.together.crowd import as_proposed
 from lakevilla.transaction.commit.together.group import Candidate
 from lakevilla.transaction.commit.together.join import add_candidate
+from lakevilla.transaction.commit.together.replacing import may_go_along
 from lakevilla_testing.histories.plan import small_limits
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 replace = msgspec.structs.replace
+GIVEN = Given("a", ClientUpdates(3), Change())
 
 
 @pytest.fixture
@@ -131,6 +134,10 @@ def renames(commit: Any) -> Any:
     return replace(commit, operations=(*commit.operations, Rename("a", "a", "new", "new")))
 
 
+def gives(commit: Any) -> Any:
+    return replace(commit, operations=(GIVEN,))
+
+
 @pytest.mark.parametrize(
     ("of_head", "of_proposal", "why"),
     [
@@ -152,6 +159,7 @@ def renames(commit: Any) -> Any:
         (same, of_part(dropped=True), "more than rows"),
         (same, lambda one: sealed(one, brings_back), "brings back files"),
         (same, lambda one: sealed(one, renames), "renames a table"),
+        (same, lambda one: sealed(one, gives), "fits one version alone"),
         (lambda head: replace(head, policy=Policy("refuse")), same, "protected"),
         (same, lambda one: replace(one, commits=(replace(one.commits[0], digest="0" * 32),)),
          "does not hold the bytes"),
@@ -171,6 +179,13 @@ def test_a_commit_that_may_not_fit_is_not_included(
     left = reason(of_head(head), of_proposal(one))
     assert left is not None
     assert why in left
+
+
+def test_the_commit_of_an_iceberg_client_is_proposed_to_nobody(lake: MemoryLake) -> None:
+    txn = lake.peer().appending("a", 7)
+    assert may_go_along(txn)
+    txn.work.done[0].operation = GIVEN
+    assert not may_go_along(txn)
 
 
 def test_a_proposal_is_includable_until_the_last_head_of_its_window(

@@ -1,0 +1,261 @@
+"""The version that an Iceberg REST client asks for: what it comes to, and its metadata file.
+
+Who decides the client's commit, and whoever publishes it, apply the same updates to the same file
+(docs/design/0073-given-commits.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow.compute as pc
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from lakevilla.arrow.nesting import document
+from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.formats.base import Attempt, Change, ClientUpdates, CommitInfo
+from lakevilla.formats.files import DataFile, is_elsewhere
+from lakevilla.formats.iceberg.commit import (
+    NONCE,
+    TXN_IDS,
+    IcebergEntry,
+    check_next,
+    commit_note,
+    describe,
+)
+from lakevilla.formats.iceberg.manifests.manifests import ADDED
+from lakevilla.formats.iceberg.metadata.definition import is_same_place, metadata_key
+from lakevilla.formats.iceberg.metadata.file import (
+    COMMIT_PROPERTY,
+    MAIN,
+    Metadata,
+    decode_metadata,
+    kept_versions,
+    property_of,
+)
+from lakevilla.formats.iceberg.metadata.updates import refs_of, updated
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, entries_in, listed_by
+from lakevilla.store.base import ABSENT
+from lakevilla.store.effects import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """The change that updates come to; see ``sublogs.operations.Given``."""
+
+    given: ClientUpdates
+    change: Change
+    moves: bool
+    objects: tuple[str, ...]
+
+
+def consequence(
+    snapshot: IcebergSnapshot, updates: Sequence[Mapping[str, Any]], now_ms: int
+) -> Program[Consequence]:
+    """Apply updates to a published version, and read what they name.
+
+    Raises
+    ------
+    InvalidOperation
+        They do not fit the table; they name files outside of its directory, or missing ones; or
+        they move it.
+    ConflictError
+        A sequence number, or row ids, were given out by others meanwhile.
+    UnsupportedTableFeature
+        LakeVilla could not write the table any more.
+    """
+    snapshot.check_writable()
+    given = ClientUpdates(snapshot.version, tuple(map(dict, updates)), now_ms)
+    before = snapshot.document
+    assert before is not None, "a version that is published has a metadata file"
+    try:
+        after = _after(snapshot, given)
+        _refuse_move(snapshot, after)
+        snapshot.definition.replaced(after.definition).check_writable()
+        _refuse_lists_elsewhere(snapshot, after)
+        entry = yield from describe(snapshot, snapshot.version + 1, after)
+        known = before.snapshots
+        fresh = [after.snapshot(one) or {} for one in after.snapshots if one not in known]
+        own = yield from _own_manifests(snapshot, fresh)
+    except CorruptObject as error:
+        raise InvalidOperation(
+            f"table {snapshot.table}: what the updates name can't be read: {error.message}",
+            table=snapshot.table,
+        ) from error
+    _refuse_files_elsewhere(snapshot, entry.change.adds)
+    current = after.current_id
+    is_new = current is not None and current not in known
+    moves = (yield from _moves(snapshot, after, entry, own, given)) if is_new else False
+    place = snapshot.definition.place
+    named = [str(one["manifest-list"]) for one in fresh]
+    named += [one.manifest_path for one in own]
+    named += [path for update in given.updates for path in _statistics_paths(update)]
+    return Consequence(
+        msgspec.structs.replace(given, snapshot=current if is_new else None),
+        _without_row_ids(before, entry.change),
+        moves,
+        tuple(dict.fromkeys(place.path(one) for one in named)),
+    )
+
+
+def is_on_base(snapshot: IcebergSnapshot, given: ClientUpdates) -> bool:
+    """Return whether a version is the one that the client knew."""
+    return snapshot.version == given.base
+
+
+def prepare_given(snapshot: IcebergSnapshot, info: CommitInfo) -> Program[Attempt]:
+    """Return the version that the client asks for, on top of the one that it knew.
+
+    The new current snapshot, or else the file's note, says whose commit it is.
+    """
+    assert info.given is not None
+    yield from check_next(snapshot)
+    document = _after(
+        snapshot,
+        info.given,
+        own={property_of(name): str(value) for name, value in info.applications.items()},
+        summary={TXN_IDS: ",".join(info.txn_ids), NONCE: str(info.nonce)},
+        note=commit_note(info.txn_ids, info.nonce, info.operation),
+    )
+    entry = yield from describe(snapshot, snapshot.version + 1, document)
+    return Attempt(document.key, document.encode(), ABSENT, entry)
+
+
+def _after(
+    snapshot: IcebergSnapshot,
+    given: ClientUpdates,
+    *,
+    own: Mapping[str, str] | None = None,
+    summary: Mapping[str, str] | None = None,
+    note: str | None = None,
+) -> Metadata:
+    """Return the file after a version, with the updates and with the lake's own properties."""
+    before = snapshot.document
+    assert before is not None, "a version that is published has a metadata file"
+    parts = updated(document(before.encode()), given.updates, given.now_ms, snapshot.table)
+    current = parts.get("current-snapshot-id")
+    is_new = current not in before.snapshots
+    parts["snapshots"] = [
+        {**one, "summary": {**one["summary"], **(summary or {})}}
+        if is_new and one["snapshot-id"] == current
+        else one
+        for one in parts["snapshots"]
+    ]
+    properties = {**(parts.get("properties") or {}), **(own or {})}
+    if note is not None and (not is_new or current == -1):
+        properties[COMMIT_PROPERTY] = note
+    parts["properties"] = properties
+    entry = {"metadata-file": snapshot.document_uri, "timestamp-ms": before.last_updated_ms}
+    log = [*(parts.get("metadata-log") or ()), entry]
+    parts["metadata-log"] = log[-kept_versions(properties) :]
+    key = metadata_key(snapshot.location, snapshot.version + 1)
+    return decode_metadata(key, snapshot.table, msgspec.json.encode(parts))
+
+
+def _refuse_move(snapshot: IcebergSnapshot, after: Metadata) -> None:
+    uri, wanted = snapshot.definition.place.uri, str(after.get("location"))
+    if wanted.rstrip("/") != uri and not is_same_place(wanted, uri):
+        raise InvalidOperation(
+            f"table {snapshot.table} is at {uri}, and can't be moved to {wanted}",
+            table=snapshot.table,
+        )
+
+
+def _refuse_lists_elsewhere(snapshot: IcebergSnapshot, after: Metadata) -> None:
+    assert snapshot.document is not None
+    for number in after.snapshots.keys() - snapshot.document.snapshots.keys():
+        one = after.snapshot(number) or {}
+        _refuse_elsewhere(snapshot, str(one["manifest-list"]))
+
+
+def _refuse_files_elsewhere(snapshot: IcebergSnapshot, files: Sequence[DataFile]) -> None:
+    for file in files:
+        for path in (file.path, *(one.path for one in file.deletes)):
+            if is_elsewhere(path):
+                raise _elsewhere(snapshot, path)
+
+
+def _refuse_elsewhere(snapshot: IcebergSnapshot, uri: str) -> None:
+    if is_elsewhere(snapshot.definition.place.path(uri)):
+        raise _elsewhere(snapshot, uri)
+
+
+def _elsewhere(snapshot: IcebergSnapshot, uri: str) -> InvalidOperation:
+    return InvalidOperation(
+        f"{uri} is not in the directory of table {snapshot.table}: store its files below "
+        f"{snapshot.definition.place.uri}",
+        table=snapshot.table,
+    )
+
+
+def _own_manifests(
+    snapshot: IcebergSnapshot, fresh: Sequence[Mapping[str, Any]]
+) -> Program[list[ManifestFile]]:
+    """Return the manifests that new snapshots have added; refuse those that lie elsewhere."""
+    found = []
+    for one in fresh:
+        for manifest in (yield from listed_by(snapshot, one)):
+            _refuse_elsewhere(snapshot, manifest.manifest_path)
+            if manifest.added_snapshot_id == one["snapshot-id"]:
+                found.append(manifest)
+    return found
+
+
+def _moves(
+    snapshot: IcebergSnapshot,
+    after: Metadata,
+    entry: IcebergEntry,
+    own: Sequence[ManifestFile],
+    given: ClientUpdates,
+) -> Program[bool]:
+    """Return whether the updates only add and remove data files on the main branch.
+
+    A file that a rewrite gives an older sequence number than its snapshot's stays where it is:
+    under a later one, deletes of others would not apply to it.
+    """
+    before = snapshot.document
+    assert before is not None
+    current = after.current or {}
+    kinds = sorted(str(update.get("action")) for update in given.updates)
+    was, now = refs_of(document(before.encode())), refs_of(document(after.encode()))
+    rules = [{**refs.pop(MAIN, {}), "snapshot-id": None, "type": "branch"} for refs in (was, now)]
+    is_plain = (
+        kinds == ["add-snapshot", "set-snapshot-ref"]
+        and rules[0] == rules[1]
+        and was == now
+        and current.get("parent-snapshot-id") == before.current_id
+        and entry.change.metadata is None
+        and all(one.content == ManifestContent.DATA for one in own)
+        and not any(file.deletes for file in entry.change.adds)
+    )
+    if not is_plain:
+        return False
+    for part in (yield from entries_in(snapshot, own)):
+        added = part.filter(pc.equal(part["status"], ADDED))
+        if not pc.all(pc.equal(added["sequence"], current["sequence-number"])).as_py():
+            return False
+    return True
+
+
+def _without_row_ids(before: Metadata, change: Change) -> Change:
+    """Leave out the row ids of new files: who publishes the version gives them out (note 64)."""
+    known = {file.path for file in change.removes}
+    adds = tuple(
+        file
+        if file.path in known
+        else msgspec.structs.replace(file, base_row_id=None, default_row_commit_version=None)
+        for file in change.adds
+    )
+    change = msgspec.structs.replace(change, adds=adds)
+    # Refs, statistics and snapshots are no part of a change: the definition stays, and is said.
+    return (
+        msgspec.structs.replace(change, metadata=before.definition) if change.is_empty else change
+    )
+
+
+def _statistics_paths(update: Mapping[str, Any]) -> list[str]:
+    found = (update.get(name) for name in ("statistics", "partition-statistics"))
+    return [str(one["statistics-path"]) for one in found if isinstance(one, Mapping)]

@@ -1,0 +1,355 @@
+"""Commits of Iceberg REST clients: compared, decided in HEAD, published, and answered.
+
+The rules G1 to G9 are argued in docs/design/0073-given-commits.md. Nothing is kept between two
+calls, so a client that asks again may ask any process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    ForeignConflict,
+    InvalidOperation,
+    LakeVillaError,
+    TableNotFound,
+    UnsupportedTableFeature,
+)
+from lakevilla.formats.base import Change, ClientUpdates
+from lakevilla.formats.iceberg.given import consequence
+from lakevilla.formats.iceberg.metadata.file import Metadata
+from lakevilla.formats.iceberg.metadata.requirements import check_requirements
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.global_log.head import successor
+from lakevilla.global_log.repo import HeldHead, commits_since, replace_head
+from lakevilla.lake.publishing.publish import publish_once
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.view import View
+from lakevilla.results import CommitResult
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.sublogs.operations import Given, snapshots_removed
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.checks import kept_by_a_ref
+from lakevilla.transaction.verbs.bind import touch
+from lakevilla.transaction.verbs.read_write import execute
+
+#: How often a request is compared with newer states before its client is told to ask again later.
+BEGINNINGS = 5
+_PAUSE_SECONDS = 0.02
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """The part of one table: requirements, and updates if the client does not only rely on it."""
+
+    location: str
+    requirements: tuple[Json, ...] = ()
+    updates: tuple[Json, ...] = ()
+
+    @property
+    def snapshots(self) -> set[int]:
+        """The ids of the snapshots that the updates add."""
+        added = (one.get("snapshot") for one in self.updates if one.get("action") == "add-snapshot")
+        ids = (one.get("snapshot-id") for one in added if isinstance(one, Mapping))
+        return {number for number in ids if isinstance(number, int)}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a request.
+
+    Attributes
+    ----------
+    outcome : str
+        ``done``: all its tables' logs have it. ``conflict``: none has, and none ever will: the
+        client's state is not the newest. ``busy``: as before, but only other commits came first:
+        the same request may be sent again later. ``invalid``, ``unsupported``, ``missing``,
+        ``protected``: nothing was done, and never will be. ``unknown``: some have it, or may.
+    message : str
+        The reason, if it is not done.
+    tables : dict of str to Metadata
+        The newest metadata files by location, if it is done.
+    """
+
+    outcome: Literal[
+        "done", "conflict", "busy", "invalid", "unsupported", "missing", "protected", "unknown"
+    ]
+    message: str = ""
+    tables: dict[str, Metadata] = field(default_factory=dict)
+
+
+def give(
+    begin: Callable[[], TransactionState], requests: Sequence[TableRequest]
+) -> Program[Answer]:
+    """Commit what a client asks of some tables: all of it, or nothing.
+
+    ``begin`` begins a transaction, with the request's idempotency key if it has one.
+
+    Raises
+    ------
+    StoreError
+        The store failed before anything was decided.
+    """
+    joined = _joined(requests)
+    for beginning in range(BEGINNINGS):
+        txn = begin()
+        if beginning:
+            yield from sleep(_PAUSE_SECONDS * 2**beginning * (0.5 + txn.context.ids.jitter()))
+        try:
+            answer = yield from _compared_and_decided(txn, joined)
+        except AlreadyCommitted as error:
+            answer = yield from _settled(txn, joined, error.result)
+        if answer is not None:
+            return answer
+    tables = ", ".join(one.location for one in joined)
+    return Answer("busy", f"other clients have changed {tables} {BEGINNINGS} times in a row")
+
+
+def _joined(requests: Iterable[TableRequest]) -> list[TableRequest]:
+    """Put the parts of one table together, in their order."""
+    found: dict[str, TableRequest] = {}
+    for one in requests:
+        known = found.get(one.location, TableRequest(one.location))
+        found[one.location] = TableRequest(
+            one.location,
+            (*known.requirements, *one.requirements),
+            (*known.updates, *one.updates),
+        )
+    return list(found.values())
+
+
+def _compared_and_decided(
+    txn: TransactionState, requests: Sequence[TableRequest]
+) -> Program[Answer | None]:
+    """Run rules G1 to G8 once; None if the request must be compared with a newer state."""
+    locations = [one.location for one in requests]
+    try:
+        yield from touch(txn, locations, probing=True)
+    except TableNotFound as error:
+        return Answer("missing", error.message)
+    except ConflictError:
+        return None
+    views = {one: txn.work.tables[one].view for one in locations}
+    refused = _refused(txn, views)
+    if refused is not None:
+        return refused
+    if (yield from _published_some(txn, views)):  # G1
+        return None
+    documents = {one: _document(view) for one, view in views.items()}
+    there = _there(requests, documents)  # G2
+    if there is not None:
+        return there
+    try:
+        yield from _note_operations(txn, requests, views, documents)  # G3 and G4
+    except ConflictError as error:
+        return (yield from _refused_for_good(txn, views, error))
+    except UnsupportedTableFeature as error:
+        return Answer("unsupported", error.message)
+    except InvalidOperation as error:
+        return Answer("invalid", error.message)
+    if not any(one.updates for one in requests):
+        return Answer("done", tables=documents)
+    try:
+        yield from commit(txn)  # G5 and G6
+    except ConflictError:
+        return None
+    except CommitOutcomeUnknown as error:
+        return Answer("unknown", error.message)
+    except ForeignConflict as error:
+        return (yield from _settled(txn, requests, error.result))
+    published = _published(txn, requests, documents)
+    if published is not None:
+        return published
+    return (yield from _settled(txn, requests, txn.ending.result))
+
+
+def _published(
+    txn: TransactionState, requests: Sequence[TableRequest], before: Mapping[str, Metadata]
+) -> Answer | None:
+    """Answer a request that this very commit has published on all its tables, without a request."""
+    result = txn.ending.result
+    versions = {} if result is None or result.versions is None else result.versions
+    documents = dict(before)
+    for one in requests:
+        if not one.updates:
+            continue
+        tail = txn.context.tails.get(one.location)
+        if versions.get(one.location) is None or tail is None:
+            return None
+        assert isinstance(tail.snapshot, IcebergSnapshot)
+        if tail.snapshot.document is None:
+            return None
+        documents[one.location] = tail.snapshot.document
+    return Answer("done", tables=documents)
+
+
+def _refused(txn: TransactionState, views: Mapping[str, View]) -> Answer | None:
+    """Refuse tables and places that take no commits of Iceberg clients."""
+    head = txn.head
+    for location, view in views.items():
+        if view.mount is not None or (view.state is not None and view.state.dropped):
+            return Answer("missing", f"there is no table {location} in the lake")
+        if view.base.format != "iceberg":
+            return Answer("unsupported", f"table {location} is a Delta table, and read only here")
+        if view.base.catalog:
+            return Answer(
+                "unsupported", f"table {location} is in a catalog: commit to it through that"
+            )
+    if txn.context.epoch:
+        return Answer("unsupported", "a branch takes no commits of Iceberg clients")
+    if head is not None and head.is_protected:
+        return Answer("protected", "main is protected, and takes only merges and upkeep")
+    return None
+
+
+def _document(view: View) -> Metadata:
+    assert isinstance(view.base, IcebergSnapshot)
+    assert view.base.document is not None, "a published version has a metadata file"
+    return view.base.document
+
+
+def _published_some(txn: TransactionState, views: Mapping[str, View]) -> Program[bool]:
+    """Publish what is pending on the tables; return whether something was."""
+    assert txn.head is not None
+    head = txn.head
+    waiting = [location for location, view in views.items() if view.placement.overlay]
+    outcomes = yield from parallel([publish_once(txn.context, head, one) for one in waiting])
+    for outcome in outcomes:
+        if isinstance(outcome, LakeVillaError):
+            raise outcome
+    return bool(waiting)
+
+
+def _there(requests: Sequence[TableRequest], documents: Mapping[str, Metadata]) -> Answer | None:
+    """Return the answer to a request of which all, or some, snapshots are there already."""
+    with_snapshots = [one for one in requests if one.snapshots]
+    found = [one.snapshots <= documents[one.location].snapshots.keys() for one in with_snapshots]
+    if found and all(found):
+        return Answer("done", tables=dict(documents))
+    if any(found):
+        names = [one.location for one, has in zip(with_snapshots, found, strict=True) if has]
+        return Answer("unknown", f"the request took effect on {', '.join(names)} alone")
+    return None
+
+
+def _note_operations(
+    txn: TransactionState,
+    requests: Sequence[TableRequest],
+    views: Mapping[str, View],
+    documents: Mapping[str, Metadata],
+) -> Program[None]:
+    """Compare all requirements, and note an operation for each table.
+
+    Raises
+    ------
+    ConflictError
+        A requirement does not hold, or numbers of a snapshot are behind.
+    InvalidOperation, UnsupportedTableFeature
+        The updates do not fit the table.
+    """
+    for one in requests:
+        parts = {name: documents[one.location].get(name) for name in documents[one.location].parts}
+        check_requirements(parts, one.requirements, one.location)
+    now_ms = txn.context.now_ms()
+    found: list[Given] = []
+    for one in requests:
+        base = views[one.location].base
+        assert isinstance(base, IcebergSnapshot)
+        if not one.updates:
+            found.append(Given(one.location, ClientUpdates(base.version), Change()))
+            continue
+        it = yield from consequence(base, one.updates, now_ms)
+        operation = Given(one.location, it.given, it.change, it.moves, it.objects)
+        yield from _refuse_kept(txn, operation)
+        found.append(operation)
+    for operation in found:
+        yield from execute(txn, operation, "commit")
+
+
+def _refuse_kept(txn: TransactionState, operation: Given) -> Program[None]:
+    """Refuse to remove snapshots that a ref of the lake needs. Raises ``InvalidOperation``."""
+    removed = snapshots_removed(operation)
+    if not removed or txn.head is None:
+        return
+    reason = yield from kept_by_a_ref(txn.context, txn.head, operation.table, removed)
+    if reason is not None:
+        raise InvalidOperation(f"table {operation.table}: {reason}", table=operation.table)
+
+
+def _refused_for_good(
+    txn: TransactionState, views: Mapping[str, View], error: ConflictError
+) -> Program[Answer | None]:
+    """Refuse a request, once no earlier write of it can land; None if HEAD has moved (G3)."""
+    held = txn.bound.held
+    assert held is not None
+    if any(view.state is None or view.placement.hidden for view in views.values()):
+        context = txn.context
+        new = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        outcome = yield from replace_head(held, new)
+        if not isinstance(outcome, Stored):
+            return None
+        context.remember(HeldHead(new, outcome.token))
+    return Answer("conflict", error.message)
+
+
+def _settled(
+    txn: TransactionState, requests: Sequence[TableRequest], result: CommitResult | None
+) -> Program[Answer]:
+    """Answer a request that HEAD has decided, by what became of it in the logs (G8)."""
+    context = txn.context
+    held = yield from context.head()
+    assert held is not None
+    locations = [one.location for one in requests]
+    published = yield from parallel([publish_once(context, held.head, one) for one in locations])
+    for outcome in published:
+        if isinstance(outcome, LakeVillaError) or not outcome.complete:
+            return Answer("unknown", "the commit is decided, and not in all logs yet")
+    held = yield from context.head()
+    assert held is not None
+    written = {one.location for one in requests if one.updates}
+    void = yield from _void(held, result, written)
+    if void is None or void:
+        names = ", ".join(sorted(void or written))
+        why = (
+            f"clients without lakevilla have changed {names} before the commit was published there"
+        )
+        return Answer("conflict" if void == written else "unknown", why)
+    documents: dict[str, Metadata] = {}
+    for location in locations:
+        tail = yield from open_tail(context, location)
+        tail = yield from probe(context, tail)
+        assert isinstance(tail.snapshot, IcebergSnapshot)
+        if tail.snapshot.document is not None:
+            documents[location] = tail.snapshot.document
+    return Answer("done", tables=documents)
+
+
+def _void(
+    held: HeldHead, result: CommitResult | None, written: set[str]
+) -> Program[set[str] | None]:
+    """Return the tables on which a decided commit is void; None if that is not known any more.
+
+    A given commit is never performed again: a reconcile that replaces it has cancelled it.
+    """
+    if result is None or result.global_version is None:
+        return None
+    commits = yield from commits_since(held.head, result.global_version)
+    if commits is None:
+        return None
+    replacing = (one for one in commits if one.kind == "reconcile")
+    return {
+        table
+        for one in replacing
+        if result.global_version in one.replaces
+        for table in one.tables
+        if table in written
+    }

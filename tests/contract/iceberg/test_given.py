@@ -1,0 +1,582 @@
+"""Commits of Iceberg clients: decided in HEAD, published as they are, and answered truly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.update.snapshot import ManageSnapshots
+from pyiceberg.types import StringType
+
+import lakevilla as lv
+from lakevilla.api.given import Answer, TableChange, give
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
+from lakevilla.global_log.head import HEAD_KEY
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    Refused,
+    Stored,
+    Token,
+    WrappedStore,
+)
+from tests.support.iceberg_client import IcebergClient
+from tests.support.inside import inside
+from tests.support.stores import InterruptedStore, interrupted, is_head, unpublished
+
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": ["a", "b", "c"]})
+MORE = pa.table({"id": pa.array([4], pa.int64()), "v": ["d"]})
+OTHERS = pa.table({"id": pa.array([9], pa.int64()), "v": ["z"]})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[lv.Lake]:
+    with lv.connect(tmp_path / "lake") as lake:
+        for name in ("t", "u"):
+            lake.create_table(name, ROWS, format="iceberg")
+        yield lake
+
+
+@pytest.fixture
+def client(lake: lv.Lake) -> IcebergClient:
+    return IcebergClient(lake)
+
+
+def ids(lake: lv.Lake, name: str = "t") -> list[int]:
+    return sorted(lake.table(name).read()["id"].to_pylist())
+
+
+def log(lake: lv.Lake, name: str = "t") -> list[str]:
+    """Return the names of a table's versions."""
+    return sorted(one.name for one in Path(lake.root, name, "metadata").glob("v*.metadata.json"))
+
+
+def append(table: Table, rows: pa.Table = MORE) -> None:
+    table.append(rows)
+
+
+def by_foreign_client(lake: lv.Lake, change: Callable[[Table], object], name: str = "t") -> None:
+    """Commit as a client of the directory does, which knows no lake."""
+    change(ObjectStoreCatalog("foreign", warehouse=lake.root).load_table(name))
+
+
+def with_foreign(
+    lake: lv.Lake, change: Callable[[Table], object], before: Callable[[str], bool], name: str = "t"
+) -> InterruptedStore:
+    """Have a foreign client commit just before a write of the lake's next request."""
+    store = InterruptedStore(
+        inside(lake).store, before, lambda: by_foreign_client(lake, change, name)
+    )
+    inside(lake).store = store
+    return store
+
+
+def is_version(key: str, name: str = "t") -> bool:
+    return key.startswith(f"{name}/metadata/v") and key.endswith(".metadata.json")
+
+
+def snapshot_of(change: TableChange) -> dict[str, Any]:
+    (found,) = [one["snapshot"] for one in change.updates if one["action"] == "add-snapshot"]
+    return dict(found)
+
+
+# -- one table -----------------------------------------------------------------------
+
+
+def test_a_client_s_snapshot_keeps_its_id_and_its_list(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    table = client.load("t")
+    change = client.request(table, append)
+    wanted = snapshot_of(change)
+    assert give(lake, [change]).outcome == "done"
+    now = client.load("t").current_snapshot()
+    assert now is not None
+    assert (now.snapshot_id, now.manifest_list) == (wanted["snapshot-id"], wanted["manifest-list"])
+    assert ids(lake) == [1, 2, 3, 4]
+    assert client.load("t").scan().to_arrow()["id"].to_pylist() == [4, 1, 2, 3]
+
+
+def delete_a_row(table: Table) -> None:
+    table.delete("id = 2")
+
+
+def overwrite_all(table: Table) -> None:
+    table.overwrite(MORE)
+
+
+def add_a_column(table: Table) -> None:
+    with table.update_schema() as update:
+        update.add_column("w", StringType())
+
+
+def partition_by_id(table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_identity("id")
+
+
+def tag(table: Table) -> None:
+    current = table.current_snapshot()
+    assert current is not None
+    with table.manage_snapshots() as manage:
+        manage.create_tag(current.snapshot_id, "first")
+
+
+def set_a_property(table: Table) -> None:
+    with table.transaction() as txn:
+        txn.set_properties({"owner": "ann"})
+
+
+def append_and_tag(table: Table) -> None:
+    with table.transaction() as txn:
+        txn.append(MORE)
+        current = txn.table_metadata.current_snapshot_id
+        assert current is not None
+        with ManageSnapshots(transaction=txn) as manage:
+            manage.create_tag(current, "first")
+
+
+CHANGES: dict[str, tuple[Callable[[Table], object], list[int]]] = {
+    "append": (append, [1, 2, 3, 4]),
+    "delete": (delete_a_row, [1, 3]),
+    "overwrite": (overwrite_all, [4]),
+    "column": (add_a_column, [1, 2, 3]),
+    "spec": (partition_by_id, [1, 2, 3]),
+    "tag": (tag, [1, 2, 3]),
+    "append and tag": (append_and_tag, [1, 2, 3, 4]),
+    "property": (set_a_property, [1, 2, 3]),
+}
+
+
+#: pyiceberg writes no rows of version 3.
+OF_VERSION_3 = ("column", "spec", "tag", "property")
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [*((name, "2") for name in CHANGES), *((name, "3") for name in OF_VERSION_3)],
+)
+def test_a_client_s_change_is_one_version_of_the_table_and_of_the_lake(
+    tmp_path: Path, name: str, version: str
+) -> None:
+    change, wanted = CHANGES[name]
+    with lv.connect(tmp_path / "lake") as lake:
+        lake.create_table("t", ROWS, format="iceberg", properties={"format-version": version})
+        client, versions = IcebergClient(lake), len(lake.history())
+        table = client.load("t")
+        before = log(lake)
+        change(table)
+        assert client.answers[-1].outcome == "done"
+        assert len(log(lake)) == len(before) + len(client.answers)
+        assert len(lake.history()) == versions + len(client.answers)
+        assert ids(lake) == wanted
+        lake.run(lambda txn: txn.append("t", [{"id": 9, "v": "z"}]))
+        assert ids(lake) == sorted([*wanted, 9]), "LakeVilla goes on from there"
+        now = client.load("t")
+        if name.endswith("tag"):
+            assert "first" in now.metadata.refs
+        if name == "property":
+            assert now.metadata.properties["owner"] == "ann"
+        if name == "column":
+            assert "w" in lake.table("t").read().column_names
+
+
+def test_a_client_whose_state_is_old_is_refused_and_nothing_changes(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    append(client.load("t"), OTHERS)
+    before = log(lake)
+    answer = give(lake, [change])
+    assert answer.outcome == "conflict"
+    assert "branch main has changed: expected id" in answer.message
+    assert log(lake) == before
+    assert ids(lake) == [1, 2, 3, 9]
+
+
+def test_a_client_that_is_refused_loads_the_table_again_and_repeats(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    old = client.load("t")
+    append(client.load("t"), OTHERS)
+    append(old)
+    assert [one.outcome for one in client.answers] == ["done", "conflict", "done"]
+    assert ids(lake) == [1, 2, 3, 4, 9]
+
+
+def test_a_request_that_is_sent_again_is_done_and_not_done_twice(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    assert give(lake, [change]).outcome == "done"
+    before = log(lake)
+    append(client.load("t"), OTHERS)
+    again = give(lake, [change])
+    assert again.outcome == "done"
+    assert len(log(lake)) == len(before) + 1
+    assert ids(lake) == [1, 2, 3, 4, 9]
+
+
+def test_a_load_publishes_what_is_pending_and_older_states_are_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    with unpublished(lake, is_version):
+        lake.run(lambda txn: txn.append("t", [{"id": 7, "v": "y"}]))
+    before = log(lake)
+    assert give(lake, [change]).outcome == "conflict"
+    assert len(log(lake)) == len(before) + 1
+    append(client.load("t"))
+    assert ids(lake) == [1, 2, 3, 4, 7]
+
+
+# -- several tables --------------------------------------------------------------------
+
+
+def test_changes_of_two_tables_are_one_version_of_the_lake(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    changes = [client.request(client.load(name), append) for name in ("t", "u")]
+    before = len(lake.history())
+    answer = give(lake, changes)
+    assert (answer.outcome, set(answer.tables)) == ("done", {"t", "u"})
+    assert len(lake.history()) == before + 1
+    assert (ids(lake, "t"), ids(lake, "u")) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+
+def test_a_requirement_that_fails_on_one_table_leaves_all_of_them(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    changes = [client.request(client.load(name), append) for name in ("t", "u")]
+    append(client.load("u"), OTHERS)
+    assert give(lake, changes).outcome == "conflict"
+    assert (ids(lake, "t"), ids(lake, "u")) == ([1, 2, 3], [1, 2, 3, 9])
+
+
+def test_a_request_relies_on_a_table_that_it_does_not_change(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    written = client.request(client.load("t"), append)
+    relied = client.request(client.load("u"), append)
+    relied = TableChange("u", relied.requirements)
+    assert relied.requirements
+    append(client.load("u"), OTHERS)
+    assert give(lake, [written, relied]).outcome == "conflict"
+    assert ids(lake, "t") == [1, 2, 3]
+    relied = TableChange("u", client.request(client.load("u"), append).requirements)
+    before = log(lake, "u")
+    assert give(lake, [written, relied]).outcome == "done"
+    assert ids(lake, "t") == [1, 2, 3, 4]
+    assert log(lake, "u") == before
+
+
+def test_a_table_that_is_relied_on_is_compared_in_the_head_that_is_replaced(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    written = client.request(client.load("t"), append)
+    relied = TableChange("u", client.request(client.load("u"), append).requirements)
+    with lv.connect(lake.root) as other:
+
+        def meanwhile() -> None:
+            other.run(lambda txn: txn.append("u", [{"id": 9, "v": "z"}]))
+
+        with interrupted(lake, is_head, meanwhile):
+            answer = give(lake, [written, relied])
+    assert answer.outcome == "conflict"
+    assert (ids(lake, "t"), ids(lake, "u")) == ([1, 2, 3], [1, 2, 3, 9])
+
+
+def test_two_changes_of_one_table_are_put_together_in_their_order(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    table = client.load("t")
+    changes = [client.request(table, append), client.request(table, set_a_property)]
+    before = log(lake)
+    assert give(lake, changes).outcome == "done"
+    assert len(log(lake)) == len(before) + 1
+    assert client.load("t").metadata.properties["owner"] == "ann"
+
+
+# -- foreign clients between HEAD and the log ----------------------------------------------
+
+
+def test_files_follow_a_foreign_version_under_the_client_s_snapshot_id(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    wanted = snapshot_of(change)
+    store = with_foreign(lake, lambda table: append(table, OTHERS), is_version)
+    answer = give(lake, [change])
+    assert store.happened
+    assert answer.outcome == "done", answer
+    now = client.load("t").current_snapshot()
+    assert now is not None
+    assert now.snapshot_id == wanted["snapshot-id"]
+    assert now.manifest_list != wanted["manifest-list"]
+    assert ids(lake) == [1, 2, 3, 4, 9]
+    assert sorted(client.load("t").scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 9]
+    assert give(lake, [change]).outcome == "done", "asked again"
+
+
+@pytest.mark.parametrize(
+    "change", [tag, append_and_tag, set_a_property, add_a_column, overwrite_all]
+)
+def test_a_change_of_its_version_alone_is_void_on_a_foreign_one_and_refused(
+    lake: lv.Lake, client: IcebergClient, change: Callable[[Table], object]
+) -> None:
+    request = client.request(client.load("t"), change)
+    store = with_foreign(lake, overwrite_all_by_others, is_version)
+    answer = give(lake, [request])
+    assert store.happened
+    assert answer.outcome == "conflict", answer
+    assert ids(lake) == [9]
+    now = client.load("t").metadata
+    assert set(now.refs) == {"main"}
+    assert "owner" not in now.properties
+
+
+def overwrite_all_by_others(table: Table) -> None:
+    table.overwrite(OTHERS)
+
+
+def test_a_request_that_is_void_on_one_of_two_tables_is_never_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    changes = [
+        client.request(client.load("t"), overwrite_all),
+        client.request(client.load("u"), append),
+    ]
+    store = with_foreign(lake, overwrite_all_by_others, is_version)
+    answer = give(lake, changes)
+    assert store.happened
+    assert answer.outcome == "unknown"
+    assert "clients without lakevilla have changed t" in answer.message
+    assert (ids(lake, "t"), ids(lake, "u")) == ([9], [1, 2, 3, 4])
+    assert give(lake, changes).outcome == "unknown", "asked again"
+
+
+def test_a_refusal_by_a_version_that_head_does_not_know_replaces_head(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    before = replacement(lake)
+    by_foreign_client(lake, lambda table: append(table, OTHERS))
+    assert give(lake, [change]).outcome == "conflict"
+    assert replacement(lake) == before + 1
+    append(client.load("t"))
+    before = replacement(lake)
+    assert give(lake, [change]).outcome == "conflict"
+    assert replacement(lake) == before, "HEAD knows what it was refused by"
+
+
+def replacement(lake: lv.Lake) -> int:
+    return int(json.loads(Path(lake.root, HEAD_KEY).read_bytes())["replacement"])
+
+
+class Silent(WrappedStore):
+    """Store HEAD, and answer nothing from then on."""
+
+    is_silent = False
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if not self.is_silent:
+            outcome = self.inner.put(key, body, condition)
+            if not is_head(key):
+                return outcome
+        self.is_silent = True
+        return Failure("no answer")
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        return Failure("no answer") if self.is_silent else self.inner.get(key, known, byte_range)
+
+
+def test_a_request_whose_decision_has_no_answer_is_never_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    settings = lv.Settings(retry_limit=1, retry_base_seconds=0.001)
+    with lv.connect(lake.root, settings=settings) as gateway:
+        gateway.tables()
+        inside(gateway).store = Silent(inside(gateway).store)
+        assert give(gateway, [change]).outcome == "unknown"
+    assert give(lake, [change]).outcome == "done", "asked again, of another process"
+    assert ids(lake) == [1, 2, 3, 4]
+
+
+# -- what is refused -------------------------------------------------------------------
+
+
+def refusal(lake: lv.Lake, *updates: dict[str, Any], table: str = "t") -> Answer:
+    return give(lake, [TableChange(table, (), updates)])
+
+
+def test_an_unknown_update_is_refused_by_name(lake: lv.Lake) -> None:
+    answer = refusal(lake, {"action": "make-coffee"})
+    assert answer.outcome == "invalid"
+    assert "'make-coffee'" in answer.message
+
+
+def test_a_manifest_list_elsewhere_is_refused(lake: lv.Lake, client: IcebergClient) -> None:
+    change = client.request(client.load("t"), append)
+    updates = [dict(one) for one in change.updates]
+    for one in updates:
+        if one["action"] == "add-snapshot":
+            one["snapshot"] = {**one["snapshot"], "manifest-list": "/tmp/elsewhere.avro"}
+    answer = give(lake, [TableChange("t", change.requirements, updates)])
+    assert answer.outcome == "invalid"
+    assert "/tmp/elsewhere.avro is not in the directory of table t" in answer.message
+
+
+def test_a_manifest_list_that_is_missing_or_of_another_table_is_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    answer = give(lake, [TableChange("u", (), change.updates)])
+    assert answer.outcome == "invalid"
+    assert "is not in the directory of table u" in answer.message
+    Path(snapshot_of(change)["manifest-list"].removeprefix("file://")).unlink()
+    answer = give(lake, [change])
+    assert answer.outcome == "invalid"
+    assert "can't be read" in answer.message
+    assert ids(lake) == [1, 2, 3]
+
+
+def test_a_snapshot_that_a_ref_keeps_is_not_removed(lake: lv.Lake, client: IcebergClient) -> None:
+    first = client.load("t").metadata.current_snapshot_id
+    lake.tag("kept")
+    append(client.load("t"))
+    removal = {"action": "remove-snapshots", "snapshot-ids": [first]}
+    answer = refusal(lake, removal)
+    assert answer.outcome == "invalid"
+    assert f"a ref of the lake keeps snapshot {first}" in answer.message
+    lake.delete_ref("kept")
+    assert refusal(lake, removal).outcome == "done"
+    assert [one.snapshot_id for one in client.load("t").metadata.snapshots] != [first]
+    assert len(client.load("t").metadata.snapshots) == 1
+
+
+def test_a_ref_that_is_made_just_before_head_is_replaced_keeps_its_snapshot(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    first = client.load("t").metadata.current_snapshot_id
+    with lv.connect(lake.root) as other:
+        version = other.history()[0].version
+        append(client.load("t"))
+        with interrupted(lake, is_head, lambda: other.tag("kept", at=version)):
+            answer = refusal(lake, {"action": "remove-snapshots", "snapshot-ids": [first]})
+        assert answer.outcome == "invalid"
+        assert sorted(other.on("kept").table("t").read()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_table_that_is_moved_is_refused(lake: lv.Lake) -> None:
+    answer = refusal(lake, {"action": "set-location", "location": "/tmp/elsewhere"})
+    assert answer.outcome == "invalid"
+    assert "can't be moved" in answer.message
+
+
+def test_a_delta_table_takes_no_commit_of_an_iceberg_client(lake: lv.Lake) -> None:
+    lake.create_table("d", ROWS)
+    answer = refusal(lake, {"action": "set-properties", "updates": {"a": "b"}}, table="d")
+    assert answer.outcome == "unsupported"
+    assert "d is a Delta table" in answer.message
+
+
+def test_a_table_that_is_not_there_is_missing(lake: lv.Lake) -> None:
+    assert refusal(lake, table="none").outcome == "missing"
+
+
+def test_a_protected_main_takes_no_commit_of_an_iceberg_client(lake: lv.Lake) -> None:
+    lake.protect_main()
+    answer = refusal(lake, {"action": "set-properties", "updates": {"a": "b"}})
+    assert answer.outcome == "protected"
+
+
+def test_a_table_is_not_made_unwritable_for_lakevilla(lake: lv.Lake) -> None:
+    answer = refusal(lake, {"action": "set-properties", "updates": {"write.data.path": "/tmp/x"}})
+    assert answer.outcome == "unsupported"
+    assert "write.data.path" in answer.message
+
+
+# -- formats, keys, clean-up -----------------------------------------------------------
+
+
+def test_the_first_given_commit_makes_older_clients_refuse_head_and_the_commit(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    def formats() -> tuple[int, set[int]]:
+        head = json.loads(Path(lake.root, HEAD_KEY).read_bytes())
+        commits = Path(lake.root, "_lakevilla/commits").glob("*.json")
+        return head["format"], {json.loads(one.read_bytes())["format"] for one in commits}
+
+    before = formats()
+    assert before[0] < 5
+    assert 4 not in before[1]
+    append(client.load("t"))
+    assert formats() == (5, {*before[1], 4})
+    lake.run(lambda txn: txn.append("t", [{"id": 9, "v": "z"}]))
+    assert formats() == (5, {*before[1], 4}), "never back"
+
+
+def test_a_key_that_has_committed_answers_by_what_became_of_it(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    update = TableChange("t", (), [{"action": "set-properties", "updates": {"a": "1"}}])
+    assert give(lake, [update], key="k1").outcome == "done"
+    before = log(lake)
+    assert give(lake, [update], key="k1").outcome == "done"
+    assert log(lake) == before
+    assert give(lake, [update], key="k2").outcome == "done"
+    assert len(log(lake)) == len(before) + 1
+
+
+def test_vacuum_keeps_what_a_decided_and_unpublished_commit_names(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = with_statistics(lake, client.request(client.load("t"), append))
+
+    class Died(BaseException):
+        pass
+
+    def die() -> None:
+        raise Died
+
+    inside(lake).store = InterruptedStore(inside(lake).store, is_version, die)
+    with pytest.raises(Died):
+        give(lake, [change])
+    with lv.connect(lake.root) as other:
+        assert ids(other) == [1, 2, 3, 4], "decided, and in no log"
+        other.table("t").vacuum(0, dry_run=False, enforce_retention_duration=False)
+        other.recover()
+        assert ids(other) == [1, 2, 3, 4]
+        now = IcebergClient(other).load("t")
+        assert [one.snapshot_id for one in now.metadata.statistics] == [
+            now.metadata.current_snapshot_id
+        ]
+        assert now.metadata.current_snapshot_id == snapshot_of(change)["snapshot-id"]
+        assert Path(lake.root, STATISTICS).exists()
+        assert give(other, [change]).outcome == "done"
+
+
+STATISTICS = "t/metadata/of-the-client.puffin"
+
+
+def with_statistics(lake: lv.Lake, change: TableChange) -> TableChange:
+    """Return a request that also sets statistics of its snapshot, in a file that is stored."""
+    Path(lake.root, STATISTICS).write_bytes(b"PFA1")
+    one = {
+        "snapshot-id": snapshot_of(change)["snapshot-id"],
+        "statistics-path": f"{lake.root}/{STATISTICS}",
+        "file-size-in-bytes": 4,
+        "file-footer-size-in-bytes": 0,
+        "blob-metadata": [],
+    }
+    update = {"action": "set-statistics", "statistics": one}
+    return TableChange(change.table, change.requirements, [*change.updates, update])

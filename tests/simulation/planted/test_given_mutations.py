@@ -1,0 +1,57 @@
+"""Plant bugs in given commits: the named tests find those that are no histories' business."""
+
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla_testing.planted.every import PLANTED
+from tests.contract.iceberg import test_given as contract
+from tests.support.iceberg_client import IcebergClient
+from tests.support.simulated.memory_lake import MemoryLake
+from tests.unit.global_log.inbox import test_fold as inbox
+
+#: For each planted bug the test that must fail with it.
+CATCHERS = {
+    "another_snapshot_id": (
+        contract.test_files_follow_a_foreign_version_under_the_client_s_snapshot_id
+    ),
+    "given_in_the_inbox": lambda *_: (
+        inbox.test_the_commit_of_an_iceberg_client_is_proposed_to_nobody(MemoryLake())
+    ),
+    "half_refused": contract.test_a_request_that_is_void_on_one_of_two_tables_is_never_refused,
+    "refused_in_doubt": contract.test_a_request_whose_decision_has_no_answer_is_never_refused,
+    "refused_while_it_may_land": (
+        contract.test_a_refusal_by_a_version_that_head_does_not_know_replaces_head
+    ),
+    "relied_on_and_not_compared": (
+        contract.test_a_table_that_is_relied_on_is_compared_in_the_head_that_is_replaced
+    ),
+    "snapshot_of_a_ref_removed": (
+        contract.test_a_ref_that_is_made_just_before_head_is_replaced_keeps_its_snapshot
+    ),
+    "updates_of_another_version": lambda lake, client: (
+        contract.test_a_change_of_its_version_alone_is_void_on_a_foreign_one_and_refused(
+            lake, client, contract.append_and_tag
+        )
+    ),
+    "vacuum_knows_no_given": (
+        contract.test_vacuum_keeps_what_a_decided_and_unpublished_commit_names
+    ),
+}
+
+lake = contract.lake
+
+
+@pytest.mark.cases(None)
+@pytest.mark.parametrize("name", sorted(CATCHERS))
+def test_the_named_test_finds_a_planted_bug(lake, name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        CATCHERS[name](lake, IcebergClient(lake))
+
+
+def test_every_planted_bug_of_given_commits_has_its_test():
+    here = {
+        name
+        for name, mutation in PLANTED.items()
+        if mutation.plant.__wrapped__.__module__ == "lakevilla_testing.planted.given"
+    }
+    assert here == set(CATCHERS) | {n for n in here if PLANTED[n].for_histories}
