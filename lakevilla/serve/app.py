@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.iceberg.metadata.file import Metadata
-from lakevilla.serve.catalog import Catalog
+from lakevilla.serve.catalog import Catalog, Change
 from lakevilla.serve.names import Namespace, parse_namespace
 from lakevilla.serve.refusal import Refusal, not_built, refusal_of
 
@@ -34,6 +34,9 @@ _LOG = logging.getLogger("lakevilla.serve")
 _MOST_BODY_BYTES = 16 << 20
 #: A page has at most so many names.
 _MOST_NAMES = 10_000
+#: A table's part of a commit has at most so many updates.
+_MOST_UPDATES = 1000
+_KEY = "idempotency-key"
 #: The names of this machine for clients on it.
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -68,12 +71,7 @@ class Call:
         Refusal
             It is absent, or of another type.
         """
-        try:
-            return msgspec.convert(self.body[name], kind)
-        except KeyError:
-            raise Refusal(400, "BadRequestException", f"the body has no {name!r}") from None
-        except msgspec.ValidationError as error:
-            raise Refusal(400, "BadRequestException", f"{name!r} of the body: {error}") from None
+        return _of(self.body, name, kind, "the body")
 
     @property
     def page(self) -> tuple[int | None, str | None]:
@@ -86,6 +84,15 @@ class Call:
                 400, "BadRequestException", f"pageSize is {size!r}: give a number above 0"
             )
         return min(int(size), _MOST_NAMES), token
+
+
+def _of(part: Mapping[str, Any], name: str, kind: type[Any], where: str) -> Any:
+    try:
+        return msgspec.convert(part[name], kind)
+    except KeyError:
+        raise Refusal(400, "BadRequestException", f"{where} has no {name!r}") from None
+    except msgspec.ValidationError as error:
+        raise Refusal(400, "BadRequestException", f"{name!r} of {where}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,11 +403,39 @@ def _report_metrics(catalog: Catalog, call: Call) -> Answer:
     return Answer(status=204)
 
 
-def _refuse_writing(catalog: Catalog, call: Call) -> Answer:
-    raise not_built("make or change tables for Iceberg clients yet: write them by LakeVilla")
+def _commit_table(catalog: Catalog, call: Call) -> Answer:
+    change = _change(call.table, call.body)
+    (found,) = catalog.commit([change], call.headers.get(_KEY)).values()
+    return Answer(_loaded(*found))
 
 
-_NOT_ADVERTISED = (_refuse_writing,)
+def _commit_tables(catalog: Catalog, call: Call) -> Answer:
+    changes = []
+    for number, part in enumerate(call.field("table-changes", list[dict[str, Any]])):
+        table = _of(part, "identifier", _Identifier, f"table change {number}")
+        changes.append(_change((table.namespace, table.name), part))
+    if not changes:
+        raise Refusal(400, "BadRequestException", "'table-changes' of the body is empty")
+    catalog.commit(changes, call.headers.get(_KEY))
+    return Answer(status=204)
+
+
+def _change(table: tuple[Namespace, str], part: Mapping[str, Any]) -> Change:
+    requirements, updates = (
+        _of(part, name, list[dict[str, Any]], "the body") if part.get(name) else []
+        for name in ("requirements", "updates")
+    )
+    if len(updates) > _MOST_UPDATES:
+        message = f"a commit has {len(updates)} updates: {_MOST_UPDATES} are the most"
+        raise Refusal(413, "BadRequestException", message)
+    return Change(table, requirements, updates)
+
+
+def _refuse_making(catalog: Catalog, call: Call) -> Answer:
+    raise not_built("make tables for Iceberg clients yet: `lakevilla create` does")
+
+
+_NOT_ADVERTISED = (_refuse_making,)
 _ENDPOINTS = (
     Endpoint("GET", _NAMESPACES, _list_namespaces),
     Endpoint("POST", _NAMESPACES, _make_namespace, writes=True),
@@ -409,13 +444,13 @@ _ENDPOINTS = (
     Endpoint("DELETE", _NAMESPACE, _drop_namespace, writes=True),
     Endpoint("POST", f"{_NAMESPACE}/properties", _change_properties, writes=True),
     Endpoint("GET", _TABLES, _list_tables),
-    Endpoint("POST", _TABLES, _refuse_writing, writes=True),
+    Endpoint("POST", _TABLES, _refuse_making, writes=True),
     Endpoint("GET", _TABLE, _load_table),
     Endpoint("HEAD", _TABLE, _has_table),
-    Endpoint("POST", _TABLE, _refuse_writing, writes=True),
+    Endpoint("POST", _TABLE, _commit_table, writes=True),
     Endpoint("DELETE", _TABLE, _drop_table, writes=True),
     Endpoint("POST", f"{_NAMESPACE}/register", _register_table, writes=True),
     Endpoint("POST", "/tables/rename", _rename_table, writes=True),
     Endpoint("POST", f"{_TABLE}/metrics", _report_metrics),
-    Endpoint("POST", "/transactions/commit", _refuse_writing, writes=True),
+    Endpoint("POST", "/transactions/commit", _commit_tables, writes=True),
 )

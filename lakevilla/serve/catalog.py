@@ -5,11 +5,12 @@ The catalog keeps nothing: each call reads what is on the store, by a client of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from lakevilla.api.given import TableChange, give
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation, RefNotFound, TableNotFound, VersionNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
@@ -47,6 +48,29 @@ T = TypeVar("T")
 _TRIES = 5
 #: After so many seconds a client may ask again for a table whose log was busy.
 _RETRY_SECONDS = 2
+
+
+#: The requirement of a request that makes a table.
+_CREATES = "assert-create"
+#: The status and type of each outcome of a commit that is not done.
+_OUTCOMES = {
+    "conflict": (409, "CommitFailedException"),
+    "busy": (429, "TooManyRequestsException"),
+    "invalid": (400, "BadRequestException"),
+    "unsupported": (406, "UnsupportedOperationException"),
+    "missing": (404, "NoSuchTableException"),
+    "protected": (403, "ForbiddenException"),
+    "unknown": (500, "CommitStateUnknownException"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A table's part of a commit, as a client sends it."""
+
+    table: tuple[Namespace, str]
+    requirements: Sequence[Mapping[str, Any]]
+    updates: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +132,7 @@ class Catalog:
         return Catalog(self._lake, read_only=self._writes_nothing, state=state)
 
     def prefix_of(self, name: str) -> str:
-        """Return the word that names a state in paths: of a ref, ``v57``, or ``now``.
+        """Return the word that names a state in paths: of a ref, a version, or ``now``.
 
         Raises
         ------
@@ -313,6 +337,46 @@ class Catalog:
                 retry_seconds=_RETRY_SECONDS,
             )
         return base.document, base.document_uri
+
+    def commit(self, changes: Sequence[Change], key: str | None) -> dict[str, tuple[Metadata, str]]:
+        """Commit a request's changes of tables in one version of the lake, or none of them.
+
+        Returns
+        -------
+        dict
+            The newest metadata of each table and the URI of its file, by the table's name in the
+            lake.
+
+        Raises
+        ------
+        Refusal
+            The request is not done; 409 only where nothing of it took effect, and never will.
+        """
+        found = {}
+        for change in changes:
+            if any(one.get("type") == _CREATES for one in change.requirements):
+                raise not_built("make tables for Iceberg clients yet: `lakevilla create` does")
+            one = self.find(*change.table)
+            name = dotted(*change.table)
+            if one.state.format != "iceberg":
+                message = f"{name} is a Delta table, which no Iceberg client can write"
+                raise Refusal(400, "BadRequestException", message)
+            if one.state.catalog:
+                raise not_built(f"write tables of another catalog: commit to {name} there")
+            found[change.table] = one
+        asked = [
+            TableChange(found[one.table].name, one.requirements, one.updates) for one in changes
+        ]
+        answer = give(self._lake, asked, key=key)
+        if answer.outcome != "done":
+            status, kind = _OUTCOMES[answer.outcome]
+            after = _RETRY_SECONDS if answer.outcome == "busy" else None
+            raise Refusal(status, kind, answer.message, after)
+        return {
+            one.name: (document, self._client.uri_of(document.key))
+            for one in found.values()
+            if (document := answer.tables.get(one.location)) is not None
+        }
 
     def drop(self, namespace: Namespace, table: str, *, purge: bool) -> None:
         """Remove a table from the lake; with ``purge``, delete its data, too.

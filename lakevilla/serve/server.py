@@ -17,7 +17,7 @@ from lakevilla.serve.catalog import Catalog
 
 
 class Server(uvicorn.Server):
-    """The server of a gateway; ``run`` serves until a signal ends it, or ``should_exit``.
+    """The server of a gateway; ``run`` serves until a signal ends it, or its exit is asked for.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ def state_of(lake: Lake, prefix: str) -> State:
 
 
 def prefix_of_state(lake: Lake, name: str) -> str:
-    """Return the word by which paths name a state: a ref, ``v57``, or ``now``.
+    """Return the word by which paths name a state: a ref, a version, or ``now``.
 
     ``now`` is the newest version when it is asked for, and names that for good.
     """

@@ -1,0 +1,131 @@
+"""Engines commit to the lake's Iceberg tables through the gateway."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.table import Table
+
+import lakevilla as lv
+from tests.contract.foreign_readers import HAS_EXTENSIONS
+from tests.contract.serve.gateway import Gateway, serving
+from tests.support.tables import accounts, in_order
+
+
+def arrow(count: int, table: Table) -> pa.Table:
+    return pa.Table.from_pylist(accounts(count), schema=table.schema().as_arrow())
+
+
+def test_pyiceberg_appends_and_deletes_rows(lake: lv.Lake, gateway: Gateway) -> None:
+    table = gateway.pyiceberg().load_table("root.stock")
+    before = lake.history(1)[0].version
+    table.append(arrow(3, table))
+    assert lake.read("stock").num_rows == 5
+    table.delete("id = 1")
+    assert in_order(lake.read("stock")) == in_order(table.scan().to_arrow())
+    assert lake.history(1)[0].version == before + 2
+
+
+@pytest.mark.skipif(not HAS_EXTENSIONS, reason="needs DuckDB's extension for Iceberg")
+def test_a_transaction_of_duckdb_over_two_tables_is_one_version(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    connection, before = gateway.duckdb(), lake.history(1)[0].version
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO l.root.stock VALUES (8, 80)")
+    connection.execute("INSERT INTO l.sales.orders VALUES (9, 90)")
+    connection.execute("UPDATE l.root.stock SET balance = 7 WHERE id = 1")
+    assert lake.read("stock").num_rows == 2
+    connection.execute("COMMIT")
+    assert lake.history(1)[0].version == before + 1
+    assert {row["id"]: row["balance"] for row in lake.read("stock").to_pylist()}[1] == 7
+    assert 8 in lake.read("stock")["id"].to_pylist()
+    assert 9 in lake.read("sales/orders")["id"].to_pylist()
+
+
+def test_a_client_with_an_old_state_is_refused_and_nothing_is_done(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    one, other = (gateway.pyiceberg().load_table("root.stock") for _ in range(2))
+    one.append(arrow(1, one))
+    before = in_order(lake.read("stock"))
+    with pytest.raises((CommitFailedException, ValidationException)):
+        other.overwrite(arrow(1, other))
+    assert in_order(lake.read("stock")) == before
+
+
+def test_lakevilla_and_iceberg_clients_write_one_table(lake: lv.Lake) -> None:
+    failures: list[Exception] = []
+    with serving(lake) as one, serving(lake) as two:
+
+        def append(gateway: Gateway) -> None:
+            table = gateway.pyiceberg().load_table("root.stock")
+            try:
+                for _ in range(3):
+                    for attempt in range(20):
+                        try:
+                            table.refresh()
+                            table.append(arrow(1, table))
+                            break
+                        except CommitFailedException:
+                            if attempt == 19:
+                                raise
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=append, args=(gateway,)) for gateway in (one, two)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            lake.run(lambda txn: txn.append("stock", accounts(1)))
+        for thread in threads:
+            thread.join()
+    assert not failures
+    assert lake.read("stock").num_rows == 2 + 9
+    assert not lake.doctor().findings
+
+
+def sent(gateway: Gateway, table: str, **body: Any) -> tuple[int, str, str]:
+    return gateway.refused(f"/namespaces/root/tables/{table}", method="POST", json=body)
+
+
+def test_a_request_is_refused_by_what_is_wrong_with_it(lake: lv.Lake, gateway: Gateway) -> None:
+    lake.create_table("plain", accounts(1), format="delta")
+    update = [{"action": "set-properties", "updates": {"a": "b"}}]
+    assert sent(gateway, "nix", updates=update)[0] == 404
+    assert sent(gateway, "plain", updates=update)[:2] == (400, "BadRequestException")
+    wrong = [{"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"}]
+    assert sent(gateway, "stock", requirements=wrong, updates=update)[0] == 409
+    assert sent(gateway, "stock", updates=[{"action": "fly"}])[0] in (400, 406)
+    assert sent(gateway, "stock", updates=[{}])[0] == 400
+    assert sent(gateway, "stock", updates="x")[0] == 400
+    assert sent(gateway, "stock", updates=update * 1001)[0] == 413
+    created = [{"type": "assert-create"}]
+    assert sent(gateway, "new", requirements=created, updates=update)[0] == 406
+    outside = [{"action": "set-location", "location": "/elsewhere"}]
+    assert sent(gateway, "stock", updates=outside)[0] == 400
+    empty = {"method": "POST", "json": {"table-changes": []}}
+    assert gateway.refused("/transactions/commit", **empty)[0] == 400
+
+
+def test_a_keyed_request_is_done_once(lake: lv.Lake, gateway: Gateway) -> None:
+    body = {"updates": [{"action": "set-properties", "updates": {"a": "b"}}]}
+    path, key = "/namespaces/root/tables/stock", {"Idempotency-Key": "k1"}
+    before = lake.history(1)[0].version
+    for _ in range(2):
+        answer = gateway.ask(path, method="POST", json=body, headers=key)
+        assert answer.status_code == 200
+        assert answer.json()["metadata"]["properties"]["a"] == "b"
+    assert lake.history(1)[0].version == before + 1
+
+
+def test_a_protected_lake_is_written_by_no_iceberg_client(lake: lv.Lake, gateway: Gateway) -> None:
+    lake.protect_main()
+    table = gateway.pyiceberg().load_table("root.stock")
+    with pytest.raises(Exception, match="protected"):
+        table.append(arrow(1, table))
+    assert lake.read("stock").num_rows == 2
