@@ -14,6 +14,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.ids import is_txn_id
 from lakevilla.markers.ahead import Ahead, who_is_ahead
 from lakevilla.markers.claims import Claimant
+from lakevilla.markers.reservation import reserved_by
 from lakevilla.markers.stale import Wait, dead, have_moved, left_behind, sweep, without_records
 from lakevilla.phases import UNMEASURED, during
 from lakevilla.store.base import Found, Missing
@@ -100,7 +101,11 @@ def _wait(
     list_again = context.clock.elapsed() + lease
     polled = max(before, key=lambda one: (one.txn != "", one.number))
     front = _front(before)
-    yield from _write_edges(txn, front)
+    is_waited_for = txn.claims.record is not None and (
+        txn.claims.queue is not None or bool(reserved_by(head, txn.id))
+    )
+    if is_waited_for:
+        yield from _write_edges(txn, front)
     while True:
         watched = before if wait.wide or polled in front else [*front, polled]
         wait.wide = False
@@ -118,7 +123,7 @@ def _wait(
         if stray:
             yield from parallel([delete(one.key) for one in stray])
             return
-        if txn.claims.queue is not None and (yield from give_way(txn, wait, head, on_shift)):
+        if is_waited_for and (yield from give_way(txn, wait, head, on_shift)):
             return
         if have_moved(wait, watched):
             return
@@ -160,13 +165,13 @@ def _front(before: Sequence[Ahead]) -> Sequence[Ahead]:
 
 
 def _write_edges(txn: Claimant, before: Iterable[Ahead]) -> Program[None]:
-    if txn.claims.queue is None or txn.claims.record is None:
-        return  # this transaction holds no ticket, so no transaction waits for it
+    if txn.claims.record is None:
+        return  # then no place of it counts, and no transaction waits for it
     edges = [Edge(txn.id, one.mine, one.txn, one.number, one.table) for one in before if one.txn]
     edges = edges[:_MOST_EDGES]
     record = txn.claims.record.record
     # An edge to a transaction that has ended does not count: only new edges must be written.
-    if not set(edges) <= set(record.edges) or record.tickets != txn.claims.queue.tickets:
+    if not set(edges) <= set(record.edges) or record.tickets != txn.tickets:
         yield from change_record(txn, edges=tuple(edges))
 
 

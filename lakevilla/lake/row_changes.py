@@ -17,6 +17,7 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import RowIndices, among, united
 from lakevilla.formats.files import (
+    FILES_SCHEMA,
     ChangeFile,
     DataFile,
     FileRef,
@@ -66,12 +67,14 @@ def judge(
     net: NetChange,
     where: Expr | None,
     acted: Acted | None = None,
+    without: Collection[str] = (),
 ) -> Program[Verdict]:
     """Return how ``net``, the difference of two views, affects the rows that match ``where``.
 
     ``where`` None means all rows. ``acted``: the rows of an operation that acts on all rows that
-    match; then of a file that stays, no row is read to see whether it matches. The views may lack
-    columns that ``where`` names: those that the transaction has added itself, see ``as_of``.
+    match; then of a file that stays, no row is read to see whether it matches. ``without``: files
+    that are known to have no row that matches. The views may lack columns that ``where`` names:
+    those that the transaction has added itself, see ``as_of``.
     """
     if net.contract or net.metadata:
         return Verdict.CHANGED
@@ -84,7 +87,7 @@ def judge(
     if asked and (yield from _any_matches(context, old.snapshot, asked, where)):
         return Verdict.CHANGED
     removed = yield from only(old.snapshot, where, _without(net.removes, gone))
-    added = yield from only(new.snapshot, where, _without(net.adds, gone))
+    added = yield from only(new.snapshot, where, _without(net.adds, {*gone, *without}))
     if removed.num_rows == 0 and added.num_rows == 0:
         return Verdict.UNTOUCHED
     if net.only_moves(file_refs(removed), file_refs(added)):
@@ -94,8 +97,7 @@ def judge(
     if size > context.settings.row_check_limit_bytes:
         return Verdict.CHANGED
     try:
-        before = yield from _matching(context, old.snapshot.layout, removed, where)
-        after = yield from _matching(context, new.snapshot.layout, added, where)
+        same = yield from _have_same_rows(context, (old, removed), (new, added), where)
     except LakeVillaError as error:
         # A client may have cleaned up the removed files since. Then no client can read their rows
         # any more, and every new attempt would fail, too.
@@ -110,7 +112,7 @@ def judge(
         ):
             raise
         return Verdict.CHANGED
-    return Verdict.MOVED if before == after else Verdict.CHANGED
+    return Verdict.MOVED if same else Verdict.CHANGED
 
 
 #: By path, the places of the rows of a file on which an operation has acted; None for any rows.
@@ -274,7 +276,7 @@ def inputs_at(
     ]
 
 
-def _without(refs: Iterable[FileRef], gone: Gone) -> list[FileRef]:
+def _without(refs: Iterable[FileRef], gone: Collection[str]) -> list[FileRef]:
     return [ref for ref in refs if ref[0] not in gone]
 
 
@@ -290,20 +292,36 @@ def _any_matches(
     rows = tuple(tuple(gone[path][1].tolist()) for path in files["path"].to_pylist())
     if sum(map(len, rows)) > _MOST_ROWS:
         return True
-    layout = old.layout
-    predicate = as_of(where, layout)
-    table = TableInput(layout, files, rows=rows)
-    found = yield from context.engine.scan(table, layout.schema.names[:1], predicate)
+    table = TableInput(old.layout, files, rows=rows)
+    return (yield from _has_rows(context, table, as_of(where, old.layout)))
+
+
+def _have_same_rows(
+    context: Context,
+    before: tuple[View, pa.Table],
+    after: tuple[View, pa.Table],
+    where: Expr | None,
+) -> Program[bool]:
+    """Return whether the rows for which ``where`` is true are the same in two sets of files."""
+    sides = [
+        (TableInput(view.snapshot.layout, files), as_of(where, view.snapshot.layout))
+        for view, files in (before, after)
+        if files.num_rows
+    ]
+    if len(sides) == 1:
+        ((table, predicate),) = sides
+        return not (yield from _has_rows(context, table, predicate))
+    digests = []
+    for table, predicate in sides:
+        predicate = TRUE if predicate is None else predicate
+        digests.append((yield from context.engine.matching_rows(table, predicate)))
+    return digests[0] == digests[1]
+
+
+def _has_rows(context: Context, table: TableInput, where: Expr | None) -> Program[bool]:
+    """Return whether ``where``, which is bound, is true for a row of some files."""
+    found = yield from context.engine.scan(table, table.layout.schema.names[:1], where)
     return any(batch.num_rows for batch in found)
-
-
-def _matching(
-    context: Context, layout: Layout, files: pa.Table, where: Expr | None
-) -> Program[str]:
-    """Return a digest of the rows for which ``where`` is true."""
-    predicate = as_of(where, layout)
-    rows = TableInput(layout, files)
-    return (yield from context.engine.matching_rows(rows, TRUE if predicate is None else predicate))
 
 
 def only(
@@ -311,8 +329,7 @@ def only(
 ) -> Program[pa.Table]:
     """Return those files of ``snapshot`` among ``refs`` that may have rows matching ``where``."""
     if not refs:
-        files = yield from snapshot.files(Literal("boolean", "false"))
-        return files.slice(0, 0)
+        return FILES_SCHEMA.empty_table()
     files = yield from snapshot.files(as_of(where, snapshot.layout))
     paths = pa.array(sorted({path for path, _ in refs}), pa.string())
     candidates = files.filter(pc.is_in(files["path"], value_set=paths))

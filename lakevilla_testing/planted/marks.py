@@ -25,6 +25,7 @@ from lakevilla.formats.iceberg.manifests import manifests
 from lakevilla.global_log import summaries
 from lakevilla.lake import applicability, row_changes
 from lakevilla.lake.frozen import kept
+from lakevilla.lake.operations import matching
 from lakevilla.lake.publishing import replay_pending
 from lakevilla.sublogs import operations
 from lakevilla.transaction.state import files
@@ -158,6 +159,20 @@ def reads_as_acted_on() -> Iterator[None]:
 def rows_come_back_unseen() -> Iterator[None]:
     """A file that stays counts as one without a new row, whatever the operation (rule V11)."""
     with attribute(overlap, "_ONLY_MARK", (*overlap._ONLY_MARK, operations.Transplant)):
+        yield
+
+
+@planted(for_histories=False)
+def keys_as_kept() -> Iterator[None]:
+    """A merge counts as making rows of its source's keys alone, whatever it sets (rule V12)."""
+    original = matching.rows_made
+
+    def rows_made(operation: Any, target: Any) -> Any:
+        if isinstance(operation, operations.Merge):
+            return operation.within
+        return original(operation, target)
+
+    with instead(original, rows_made):
         yield
 
 

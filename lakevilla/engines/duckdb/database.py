@@ -44,6 +44,11 @@ BATCH_ROWS = 65_536
 _FAR_THREADS = 8
 
 
+#: Up to this many keys, DuckDB leaves out the row groups that have none of them between their
+#: bounds; of more keys (by default of 50) it looks at the least and the greatest alone.
+_MOST_KEYS = 1000
+
+
 class Database:
     """Connections to a private in-memory database.
 
@@ -114,7 +119,10 @@ class Database:
         # The engine's own joins name the smaller side last. DuckDB would guess 1000 rows a file and
         # build its hash table of the larger side.
         with translated(None):
-            connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+            connection.execute(
+                "SET disabled_optimizers = 'join_order,build_side_probe_side'; "
+                f"SET dynamic_or_filter_threshold = {_MOST_KEYS}"
+            )
         return connection
 
 

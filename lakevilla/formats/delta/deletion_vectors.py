@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -37,7 +37,7 @@ from lakevilla.formats.files import (
 )
 from lakevilla.ids import uuid_of
 from lakevilla.store.base import Found
-from lakevilla.store.cached import names_content
+from lakevilla.store.cached import OF_PROCESS, names_content
 from lakevilla.store.effects import Program, get, get_immutable
 
 RowIndices = npt.NDArray[np.int64]
@@ -90,16 +90,13 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
     return _checked(decode_bitmap(data, vector.cardinality, name, key), vector, name, key)
 
 
-@lru_cache(maxsize=64)
 def _inline_rows(location: str, vector: DeletionVector) -> RowIndices:
-    """Return the rows of an inline vector; a commit compares the same few vectors many times."""
+    """Return the rows of an inline vector."""
     name = f"the inline deletion vector {vector.path_or_inline[:40]!r} of {location}"
     data = decode_z85(vector.path_or_inline, name)[: vector.size_in_bytes]
     if len(data) < vector.size_in_bytes:
         raise _corrupt(name, None, "it is shorter than its size")
-    rows = _checked(decode_bitmap(data, vector.cardinality, name), vector, name)
-    rows.flags.writeable = False
-    return rows
+    return _checked(decode_bitmap(data, vector.cardinality, name), vector, name)
 
 
 def rows_deleted(location: str, vector: DeletionVector | None) -> Program[RowIndices]:
@@ -122,11 +119,16 @@ def vector_key(location: str, vector: DeletionVector) -> str:
         )
     if len(vector.path_or_inline) < _UUID_LENGTH:
         raise _corrupt(f"a deletion vector of {location}", None, "its name is too short")
-    prefix = vector.path_or_inline[:-_UUID_LENGTH]
-    name = f"the deletion vector {vector.path_or_inline!r} of {location}"
-    digits = decode_z85(vector.path_or_inline[-_UUID_LENGTH:], name).hex()
+    return _key_below(location, vector.path_or_inline)
+
+
+@lru_cache(maxsize=1024)
+def _key_below(location: str, spelled: str) -> str:
+    """Return the key of a vector's file, of which the log spells the UUID in Z85."""
+    name = f"the deletion vector {spelled!r} of {location}"
+    digits = decode_z85(spelled[-_UUID_LENGTH:], name).hex()
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return file_key(location, _path(prefix, uuid))
+    return file_key(location, _path(spelled[:-_UUID_LENGTH], uuid))
 
 
 def _path(directory: str, uuid: str) -> str:
@@ -259,6 +261,9 @@ _NO_RUNS, _RUNS = 12346, 12347
 _ARRAY_LIMIT = 4096
 _OFFSETS_FROM = 4
 _OTHER_COUNT = "a block has not as many rows as it says"
+_TOO_MANY = "it has more rows than the {limit} that there can be"
+#: The place of decoded rows among the objects that the process keeps.
+_DECODED = "rows of deletion vectors"
 
 
 def decode_bitmap(
@@ -267,16 +272,36 @@ def decode_bitmap(
     name: str = "a deletion vector",
     key: str | None = None,
 ) -> RowIndices:
-    """Return the row indices of Delta's form of a 64-bit Roaring bitmap.
+    """Return the row indices of Delta's form of a 64-bit Roaring bitmap, which nobody may change.
 
     A block of 65,536 rows takes ten bytes, so small vectors can hold a great many rows. Their
     number is read before any row is decoded: if it is beyond ``limit``, no row is.
+
+    A commit compares the same few vectors many times, so the process keeps their rows by the hash
+    of the bytes, within its budget for cached objects.
 
     Raises
     ------
     CorruptObject
         The bitmap is damaged, or has more than ``limit`` rows.
     """
+    known = OF_PROCESS.get(_DECODED, blake3(data).hexdigest())
+    if known is None:
+        return _kept(data, _decoded(data, limit, name, key))
+    rows = cast(RowIndices, known)
+    if limit is not None and len(rows) > limit:
+        raise _corrupt(name, key, _TOO_MANY.format(limit=limit))
+    return rows
+
+
+def _kept(data: bytes, rows: RowIndices) -> RowIndices:
+    """Keep the rows of a vector with these bytes."""
+    rows.flags.writeable = False
+    OF_PROCESS.keep(_DECODED, blake3(data).hexdigest(), rows, rows.nbytes)
+    return rows
+
+
+def _decoded(data: bytes, limit: int | None, name: str, key: str | None) -> RowIndices:
     if int.from_bytes(data[:4], "little") != _MAGIC:
         raise _corrupt(name, key, "it has not the magic number of a deletion vector")
     reader = _Reader(data, 4)
@@ -306,7 +331,9 @@ def encode_bitmap(rows: RowIndices) -> bytes:
     for begin, end in bitmaps:
         parts.append(int(rows[begin] >> 32).to_bytes(4, "little"))
         parts.append(_bitmap(rows[begin:end] & 0xFFFFFFFF))
-    return b"".join(parts)
+    data = b"".join(parts)
+    _kept(data, rows.copy())
+    return data
 
 
 def _bitmap(rows: RowIndices) -> bytes:
@@ -381,7 +408,7 @@ def _containers(reader: _Reader, before: int, limit: int | None) -> list[npt.NDA
         raise ValueError("it is no roaring bitmap")
     header = reader.array("<u2", 2 * count).astype(np.int64).reshape(count, 2)
     if limit is not None and before + int(header[:, 1].sum()) + count > limit:
-        raise ValueError(f"it has more rows than the {limit} that there can be")
+        raise ValueError(_TOO_MANY.format(limit=limit))
     if cookie == _NO_RUNS or count >= _OFFSETS_FROM:
         reader.bytes(4 * count)  # where each block begins; they are read in order
     found = []

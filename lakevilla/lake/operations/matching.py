@@ -1,6 +1,6 @@
-"""Predicates for the rows of a merge's target that the source can match, to exclude files.
+"""Predicates for the rows that a statement can match, and for those that it makes.
 
-They only save reads: the merge itself decides which rows match, and no row that may match is
+They only save reads: the statement itself decides which rows match, and no row that may match is
 excluded.
 """
 
@@ -15,8 +15,9 @@ from lakevilla.engines.base import MergeSpec
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Call, Column, Expr, Literal, all_of, columns, substitute
-from lakevilla.sql.expressions.types import type_name
-from lakevilla.sql.expressions.values import literal_of
+from lakevilla.sql.expressions.types import INTEGERS, is_fractional, type_name
+from lakevilla.sql.expressions.values import literal_of, value_of
+from lakevilla.sublogs.operations import Delete, InlineSource, Merge, Operation, Update
 
 #: The most values of a key that the predicate names; for more values it names their range.
 _VALUES = 64
@@ -145,3 +146,97 @@ def _has_bounds(values: pa.ChunkedArray) -> bool:
         or pa.types.is_decimal128(kind)
         or kind in (pa.timestamp("us"), pa.timestamp("us", "UTC"))
     )
+
+
+# -------------------- made
+#
+# The rows that a statement puts into new files, by what it says, and whether they can be rows that
+# another one has requested (note 65, rule V12).
+
+
+def rows_made(operation: Operation, target: pa.Schema) -> Expr | None:
+    """Return a predicate that is true or NULL for each row that an operation adds or changes.
+
+    None if the operation does not show one. It names columns as the operation does, which is not
+    tied to fields; ``target`` is the table's schema.
+    """
+    match operation:
+        case Delete():
+            return Literal("boolean", "false")
+        case Update(assignments=assignments, where=where):
+            stay = all(column.path[0] not in assignments for column in columns(where))
+            return where if stay else None
+        case Merge(source=InlineSource(ipc=ipc)) if operation.columns is None:
+            return _rows_merged(operation, target, pa.ipc.open_stream(ipc).read_all())
+    return None
+
+
+def _rows_merged(operation: Merge, target: pa.Schema, rows: pa.Table) -> Expr | None:
+    """Return the keys of the source, if each row of the table that a clause makes has one."""
+    sides = operation.source_alias, operation.target_alias
+    equal: list[Expr] = []
+    keys: dict[str, Column] = {}
+    for term in _terms(operation.on):
+        named = {column.table: column for column in columns(term)}
+        if len(named) < 2 or len(columns(term)) > 2:
+            continue
+        of_source, of_target = (named[alias] for alias in sides)
+        name = of_target.path[0]
+        is_known = name in target.names and of_source.path[0] in rows.schema.names
+        if not is_known or len(of_target.path) > 1 or name in keys:
+            return None
+        keys[name] = of_source
+        equal.append(term)
+    for clause in operation.clauses:
+        if clause.kind.endswith("_delete"):
+            continue
+        if clause.kind not in ("matched_update", "not_matched_insert"):
+            return None
+        for name, key in keys.items():
+            given = clause.assignments.get(name, None if "insert" in clause.kind else key)
+            if not isinstance(given, Column) or (given.table, given.path) != (key.table, key.path):
+                return None
+    known = all_of(equal)
+    return None if known is None else reach(known, sides, target, rows)
+
+
+def are_disjoint(one: Expr, other: Expr, schema: pa.Schema) -> bool:
+    """Return whether no row makes one predicate true, and the other one true or NULL.
+
+    Both name the columns of ``schema``. They are disjoint if they allow a column different values.
+    Of all comparisons only those with constants of the column's own type are looked at, as any
+    other may round. False if that does not show it.
+    """
+    others = dict(_allowed(other, schema))
+    return any(
+        name in others and values.isdisjoint(others[name]) for name, values in _allowed(one, schema)
+    )
+
+
+def _allowed(expr: Expr, schema: pa.Schema) -> Iterator[tuple[str, frozenset[object]]]:
+    """Yield columns to which a predicate allows only some values, and these."""
+    if not isinstance(expr, Call):
+        return
+    if expr.name == "and":
+        for arg in expr.args:
+            yield from _allowed(arg, schema)
+    elif expr.name in ("in", "="):
+        column, *constants = expr.args
+        if isinstance(column, Column) and len(column.path) == 1 and column.path[0] in schema.names:
+            (name,) = column.path
+            kind = type_name(schema.field(name).type)
+            known = [one for one in constants if isinstance(one, Literal)]
+            values = [one for one in known if one.value is not None]  # NULL equals no value
+            if len(known) == len(constants) and all(_is_exact(kind, one.type) for one in values):
+                yield name, frozenset(map(_value, values))
+
+
+def _is_exact(kind: str, constant: str) -> bool:
+    """Return whether different constants are never equal to one value; NaN is excluded."""
+    whole = kind in INTEGERS and constant in INTEGERS
+    return whole or (kind == constant and not is_fractional(kind))
+
+
+def _value(constant: Literal) -> object:
+    text = constant.value
+    return int(text) if text and constant.type in INTEGERS else value_of(constant)

@@ -36,11 +36,17 @@ from lakevilla.transaction.commit.together.group import (
     own_commit,
 )
 from lakevilla.transaction.commit.upload import Sealed
+from lakevilla.transaction.queue.reservation import reserve
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.rebase import Examination, rebase
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.validation.validate import catch_up
+
+#: A transaction that has lost so many races, after each of which it had to redo operations or to
+#: mark its rows again, reserves its tables. Equal clients seldom lose as many, and a slower one
+#: would lose for ever.
+_MOST_LOST = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,25 @@ def _declined(
         yield from announce(txn.context, len(txn.combined.members))
     with during("validate"):
         yield from rebase(txn, held, found)
+    yield from _go_first(txn)
     return Redone()
+
+
+def _go_first(txn: TransactionState) -> Program[None]:
+    """Reserve the tables of a transaction that has lost many races: others let it commit first.
+
+    A branch, and a lake whose HEAD is a log, have no reservations. The members of a combined commit
+    and of a chain lose their races together.
+    """
+    context, work = txn.context, txn.work
+    work.lost += 1
+    if (
+        work.lost == _MOST_LOST
+        and txn.combined is None
+        and txn.turn is None
+        and not (context.epoch or (yield from context.is_only_creating()))
+    ):
+        yield from reserve(txn, txn.written)
 
 
 def await_proposals(txn: TransactionState) -> Program[Decided | None]:

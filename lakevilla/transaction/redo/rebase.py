@@ -17,6 +17,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.files import file_key
 from lakevilla.formats.layout import Layout
+from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Event, Tail
 from lakevilla.lake.operations.comparing.dropped_columns import files_fit
@@ -198,7 +199,8 @@ def keeps_its_side(done: Done) -> bool:
 class Examination:
     """The effects that a move to a newer HEAD has on a transaction.
 
-    ``views`` has the new states of the tables that differ there. ``redo_from`` is the number of the
+    ``head`` is that HEAD; None if the logs alone were read. ``views`` has the new states of the
+    tables that differ there. ``redo_from`` is the number of the
     first operation in conflict. ``conflict`` is a conflict that no redo can repair. ``tails`` has
     the logs as they were read: only their entries are validated. ``passed``: the examination has
     passed over tables that the transaction has read. ``lenient`` has the tables whose reads may be
@@ -208,6 +210,7 @@ class Examination:
     as deleted.
     """
 
+    head: Head | None = None
     views: dict[str, View] = field(default_factory=dict)
     tails: dict[str, Tail] = field(default_factory=dict)
     redo_from: int | None = None

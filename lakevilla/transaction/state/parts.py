@@ -203,6 +203,8 @@ class Work:
         Keys that the transaction has sent to the store, of files and other objects.
     noted : set of str
         Tables that it creates and has noted, so that gc finds their files if its process dies.
+    lost : int
+        The number of races for HEAD after which it had to fit its operations to a newer state.
     merging : Merging or None
         The branch that the transaction merges.
     catalog : list of CatalogRead
@@ -221,6 +223,7 @@ class Work:
     stored: list[str] = field(default_factory=list)
     noted: set[str] = field(default_factory=set)
     redos: int = 0
+    lost: int = 0
     merging: Merging | None = None
     catalog: list[CatalogRead] = field(default_factory=list)
 

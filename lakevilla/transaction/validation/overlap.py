@@ -11,29 +11,35 @@ each operation would do there just what it has done.
 
 An operation that acts on all rows that it depends on has removed each file that had one. So the
 files that it has left had none, whatever else a commit removes or marks there (note 65, rule V11).
+
+The rows of a new file are those that its commit's operations have made. Where these say which rows,
+as an upsert names its keys, no file is read to see that it has none that were requested (V12).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile, FileRef, file_refs
-from lakevilla.formats.layout import as_of
+from lakevilla.formats.layout import as_of, located
+from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import CommitSummary, Head, application_id, commits_after
 from lakevilla.global_log.rules import known_of, may_hold
 from lakevilla.global_log.summaries import Summary, fingerprint, together
 from lakevilla.lake.context import Tail
+from lakevilla.lake.operations.matching import are_disjoint, rows_made
 from lakevilla.lake.row_changes import only
-from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.tree import Expr, Literal
 from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.binding import locate
 from lakevilla.sublogs.operations import (
     Append,
     Delete,
     Given,
     Insert,
     Merge,
-    Operation,
     Overwrite,
     Transplant,
     Update,
@@ -47,6 +53,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 #: The most files of a predicate that are compared by fingerprints; with more, the commit object is
 #: read.
 _MOST_CANDIDATES = 4096
+_NO_ROW = Literal("boolean", "false")
 #: Operations that bring no row back in a file that stays.
 _ONLY_MARK = (Append, Insert, Update, Delete, Merge, Overwrite)
 
@@ -88,7 +95,9 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
         return False  # a commit may have added the same file, and summaries name no added files
     predicates = _predicates(txn, location)
     for change in entries:
-        if (yield from _touches(txn, location, predicates, change, change.adds)):
+        if _meets(txn, location, change) or (
+            yield from _touches(txn, location, predicates, change, change.adds)
+        ):
             return False
     known = [summary for commit in commits if (summary := commit.tables[location].summary)]
     all_known = len(known) == len(commits)
@@ -108,24 +117,86 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
     )
     for found_object in objects:
         change = found_object.tables[location].change
-        added = _with_new_rows(found_object.operations, location, change)
+        if _meets(txn, location, change):
+            return False
+        added = _with_new_rows(txn, found_object, location, predicates)
         if (yield from _touches(txn, location, predicates, change, added)):
             return False
     return True
 
 
+def paths_without(
+    txn: TransactionState, head: Head, location: str, tail: Tail, where: Expr | None
+) -> Program[frozenset[str]]:
+    """Return files that commits since the bound state have added, and of which no row fits
+    ``where``, by what the commits' operations say.
+    """
+    found = None if where is None else _since(txn, head, location, tail)
+    commits = [] if found is None else [one for one in found[1] if one.kind == "transaction"]
+    if where is None or not commits:
+        return frozenset()
+    objects = yield from parallel(
+        [txn.context.commit_object(commit.txn, commit.hash) for commit in commits]
+    )
+    return frozenset(
+        file.path
+        for one in objects
+        if _makes_no(txn, one, location, [where])
+        for file in one.tables[location].change.adds
+    )
+
+
 def _with_new_rows(
-    operations: Iterable[Operation], location: str, change: Change
+    txn: TransactionState,
+    commit: CommitObject,
+    location: str,
+    predicates: Sequence[Expr | None],
 ) -> Sequence[DataFile]:
-    """Return the files that a commit adds, without those of which it only marks rows.
+    """Return the files that a commit adds, without those of which it only marks rows, or makes
+    none that was requested.
 
     An operation that applies another state may bring rows back.
     """
-    own = [one for one in operations if one.table == location]
+    own = [one for one in commit.operations if one.table == location]
+    change = commit.tables[location].change
     if not all(type(one) in _ONLY_MARK for one in own):
         return change.adds
+    if _makes_no(txn, commit, location, predicates):
+        return []
     before = {file.path for file in change.removes}
     return [file for file in change.adds if file.path not in before]
+
+
+def _makes_no(
+    txn: TransactionState,
+    commit: CommitObject,
+    location: str,
+    predicates: Sequence[Expr | None],
+) -> bool:
+    """Return whether a commit has marked rows, and made none that fits one of the predicates.
+
+    Where it has rewritten a file, it has copied rows that it does not name.
+    """
+    change = commit.tables[location].change
+    if not {file.path for file in change.removes} <= {file.path for file in change.adds}:
+        return False
+    layout = txn.work.tables[location].view.snapshot.layout
+    try:
+        wanted = [located(where, layout, nulls=True) for where in predicates if where is not None]
+        made = [
+            rows_made(locate(one, layout), layout.schema)
+            for one in commit.operations
+            if one.table == location
+        ]
+    except InvalidOperation:
+        return False  # it names columns that the bound state does not have
+    if len(wanted) < len(predicates):
+        return False
+    return bool(made) and all(
+        rows is not None and (rows == _NO_ROW or are_disjoint(where, rows, layout.schema))
+        for rows in made
+        for where in wanted
+    )
 
 
 def _since(
@@ -198,6 +269,11 @@ def _removed(txn: TransactionState, location: str) -> Iterable[FileRef]:
             yield from (file.ref for file in done.change.removes)
 
 
+def _meets(txn: TransactionState, location: str, change: Change) -> bool:
+    """Return whether a commit has removed, or marked, a file that the transaction does, too."""
+    return not {file.ref for file in change.removes}.isdisjoint(_removed(txn, location))
+
+
 def _touches(
     txn: TransactionState,
     location: str,
@@ -210,8 +286,6 @@ def _touches(
     ``added``: the files of ``change`` that may have a row which was not there.
     """
     refs = {file.ref for file in change.removes}
-    if not refs.isdisjoint(_removed(txn, location)):
-        return True
     known = [(file.partition_values, file.stats) for file in added]
     view = txn.work.tables[location].view
     if may_hold(view.snapshot.layout, predicates, known):

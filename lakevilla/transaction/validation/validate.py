@@ -77,7 +77,7 @@ from lakevilla.transaction.validation.checks import (
     still_mounted,
     touched_within,
 )
-from lakevilla.transaction.validation.overlap import is_cleared, only_appends
+from lakevilla.transaction.validation.overlap import is_cleared, only_appends, paths_without
 from lakevilla.transaction.validation.versions import firing
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def examine(
 def _examined(
     txn: TransactionState, head: Head | None, *, exact: bool, extending: bool, whole: bool = False
 ) -> Program[Examination]:
-    examination = Examination(behind=dict(txn.work.behind))
+    examination = Examination(head, behind=dict(txn.work.behind))
     nets: dict[str, NetChange] = {}
     if head is not None:
         examination.conflict = yield from touched_within(txn, head)
@@ -338,7 +338,11 @@ def _is_changed(
     if net is None:
         return False
     old, new = txn.work.tables[table].view, examination.views[table]
-    verdict = yield from judge(txn.context, old, new, net, where, acted)
+    without: frozenset[str] = frozenset()
+    if net.adds and examination.head is not None and old.snapshot.layout.marks_deletes:
+        tail = examination.tails[table]
+        without = yield from paths_without(txn, examination.head, table, tail, where)
+    verdict = yield from judge(txn.context, old, new, net, where, acted, without)
     return verdict is Verdict.CHANGED
 
 

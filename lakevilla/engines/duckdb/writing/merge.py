@@ -38,7 +38,7 @@ from lakevilla.engines.duckdb.writing.rewrite import (
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import ChangeFile
-from lakevilla.sql.expressions.tree import Call, Column, Expr
+from lakevilla.sql.expressions.tree import Call, Column, Expr, columns
 from lakevilla.store.effects import Program
 
 # The number of a source row, and the clause that acts on a row.
@@ -295,27 +295,36 @@ class _Merge:
 
     def _rewritten(self, files: Files, *, only_hits: bool = False) -> str:
         changed = f"{_CLAUSE} IS NOT NULL"
-        columns = self._updated_columns(only_hits=only_hits)
+        values = self._updated_columns(only_hits=only_hits)
+        rows = (
+            f"FROM (SELECT {self._source.of('s')}, s.{_CLAUSE} FROM ({self._acting(files)}) AS s)"
+            if only_hits and not self._reads_target()
+            else self._acted(files)
+        )
         return self._rewriter.guarded(
-            f"SELECT {columns}{updated_lineage(self._layout, changed)}, "
-            f"{changed} AS {HIT} {self._acted(files)} "
+            f"SELECT {values}{updated_lineage(self._layout, changed)}, "
+            f"{changed} AS {HIT} {rows} "
             f"WHERE {_CLAUSE} IS NULL OR {_CLAUSE} NOT IN {self._numbers(_DELETES)}"
         )
 
     def _acted(self, files: Files) -> str:
         """Return a FROM clause: rows, renamed, with the source row and clause acting on them."""
-        chosen = ", ".join(map(str, files.chosen)) or "-1"
-        # Hash tables hold the actions of these files alone, not the whole source.
-        acting = (
-            f"SELECT s.*, a.file AS {FILE}, a.row AS {ROW}, a.clause AS {_CLAUSE} "
-            f"FROM source AS s RIGHT JOIN (SELECT * FROM actions WHERE file IN ({chosen})) AS a "
-            f"ON s.{_SOURCE} = a.source"
-        )
         columns = f"{self._old.of('t')}, {self._read.of('t')}, {self._source.of('s')}"
         return (
             f"FROM (SELECT {columns}, {lineage_of(self._layout, 't')}s.{_CLAUSE} AS {_CLAUSE} "
-            f"FROM ({files.bind(self._cursor, lineage=True)}) AS t LEFT JOIN ({acting}) AS s "
+            f"FROM ({files.bind(self._cursor, lineage=True)}) AS t "
+            f"LEFT JOIN ({self._acting(files)}) AS s "
             f"ON s.{FILE} = t.{FILE} AND s.{ROW} = t.{ROW})"
+        )
+
+    def _acting(self, files: Files) -> str:
+        """Return the source rows that act on rows of some files, with their places and clauses."""
+        chosen = ", ".join(map(str, files.chosen)) or "-1"
+        # Hash tables hold the actions of these files alone, not the whole source.
+        return (
+            f"SELECT s.*, a.file AS {FILE}, a.row AS {ROW}, a.clause AS {_CLAUSE} "
+            f"FROM source AS s RIGHT JOIN (SELECT * FROM actions WHERE file IN ({chosen})) AS a "
+            f"ON s.{_SOURCE} = a.source"
         )
 
     def _updated_columns(self, *, only_hits: bool = False) -> str:
@@ -323,17 +332,35 @@ class _Merge:
 
         A key is not read, either: the source has it.
         """
-        updates = [one for one in self._spec.clauses if one.kind in _UPDATES]
         keys = self._keys() if only_hits else {}
 
         def otherwise(name: str) -> str:
-            if only_hits and all(name in one.assignments for one in updates):
+            if only_hits and self._is_set(name):
                 return "NULL"
             return self._source[keys[name]] if name in keys else self._old[name]
 
         return ", ".join(
             self._cases(name, _UPDATES, otherwise=otherwise(name))
             for name in self._layout.schema.names
+        )
+
+    def _is_set(self, name: str) -> bool:
+        """Return whether each update sets a column."""
+        return all(name in one.assignments for one in self._spec.clauses if one.kind in _UPDATES)
+
+    def _reads_target(self) -> bool:
+        """Return whether the new values of a row on which a clause acts depend on the row."""
+        keys = self._keys()
+        if self._layout.lineage or any(
+            name not in keys and not self._is_set(name) for name in self._layout.schema.names
+        ):
+            return True
+        return any(
+            column.table == self._spec.target_alias
+            for clause in self._spec.clauses
+            if clause.kind in _UPDATES
+            for value in clause.assignments.values()
+            for column in columns(value)
         )
 
     def _keys(self) -> dict[str, str]:

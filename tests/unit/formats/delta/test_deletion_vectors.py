@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +23,7 @@ from lakevilla.formats.delta.deletion_vectors import (
     vectors_of,
 )
 from lakevilla.formats.files import DeletionVector
-from lakevilla.store.cached import is_content, names_content
+from lakevilla.store.cached import OF_PROCESS, CachedObjects, is_content, names_content
 from lakevilla_testing.tables.delta_writer import inline_vector
 from tests.support.delta_by_hand import Tables
 
@@ -257,3 +259,28 @@ def test_a_deletion_vector_of_an_unknown_storage_type_is_refused_with_that_type(
         tables.run(read_vector("t", vector))
     with pytest.raises(UnsupportedTableFeature, match=match):
         vector_key("t", vector)
+
+
+@pytest.fixture
+def keeping() -> Iterator[None]:
+    """Let the process keep what it decodes, as it does while a lake is open."""
+    lake = CachedObjects("a place", 1 << 20, OF_PROCESS)
+    yield
+    lake.leave()
+
+
+@pytest.mark.usefixtures("keeping")
+def test_a_process_decodes_a_vector_once_and_none_that_it_has_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = encode_bitmap(np.array([1, 2, 70_000]))
+    OF_PROCESS.keep(deletion_vectors._DECODED, blake3(other).hexdigest(), None, 0)
+    first = decode_bitmap(other)
+    own = encode_bitmap(np.array([3, 5]))
+    monkeypatch.setattr(deletion_vectors, "_decoded", None)
+    assert decode_bitmap(other) is first
+    assert decode_bitmap(own).tolist() == [3, 5]
+    with pytest.raises(CorruptObject, match="more rows than the 1 that"):
+        decode_bitmap(own, 1)
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 7

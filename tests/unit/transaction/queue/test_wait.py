@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from lakevilla.formats.base import Change
+from lakevilla.global_log.head import Reservation
+from lakevilla.ids import NO_TXN
 from lakevilla.lake.context import Context, Event
 from lakevilla.markers.claims import HeldTicket, Queue
 from lakevilla.markers.marker import marker_key
 from lakevilla.markers.queue import State
 from lakevilla.store.base import ObjectInfo, Token
-from lakevilla.store.effects import List
+from lakevilla.store.codec import decode
+from lakevilla.store.effects import Get, List, Put
+from lakevilla.sublogs.operations import Append
 from lakevilla.sublogs.own_record import HeldRecord
-from lakevilla.sublogs.record import Ticket
+from lakevilla.sublogs.record import RESERVATION, Edge, Ticket, TxnRecord, record_key
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
@@ -76,3 +82,29 @@ def test_a_wait_timeout_of_the_transaction_overrides_the_setting(
     txn.options = replace(txn.options, wait_timeout_seconds=0.0)
     assert outcome(wait_for_turn(txn, None)) is False
     assert txn.claims.patience_ends == clock.elapsed()
+
+
+def test_a_transaction_that_others_wait_for_shows_for_whom_it_waits_itself(
+    context: Context,
+) -> None:
+    """It has reserved the table, without a place in its queue, behind another reservation."""
+    txn = by_hand.begun(context, features=Feature.I)
+    txn.claims.record = HeldRecord(record(txn.id), Token("record"), 0.0)
+    by_hand.did(txn, Append("t", ()), Change())
+    first, own = (Reservation(holder, ("t",)) for holder in (NO_TXN, txn.id))
+    empty = by_hand.empty_head("lake", "root", "0", 1)
+    head = msgspec.structs.replace(empty, reserved=(first, own))
+    asked = first_asked(wait_for_turn(txn, head))
+    assert isinstance(asked, Put)
+    written = decode(asked.key, asked.body, TxnRecord)
+    assert written.edges == (Edge(txn.id, RESERVATION, NO_TXN, RESERVATION, "t"),)
+
+
+def test_a_transaction_that_nobody_waits_for_writes_nothing_while_it_waits(
+    context: Context,
+) -> None:
+    txn = by_hand.begun(context, features=Feature.I)
+    by_hand.did(txn, Append("t", ()), Change())
+    empty = by_hand.empty_head("lake", "root", "0", 1)
+    head = msgspec.structs.replace(empty, reserved=(Reservation(NO_TXN, ("t",)),))
+    assert first_asked(wait_for_turn(txn, head)) == Get(record_key(NO_TXN))
