@@ -55,6 +55,9 @@ class Group(Generic[M]):
         self._leader: M | None = None
         self.unsettled: Any = None
 
+    def release(self) -> None:
+        """Release what the group keeps in memory for those to come: the lake is closed."""
+
     def enter(self, member: M) -> None:
         """Add a member as the last one; it leads if it is the only one."""
         with self._lock:
@@ -140,6 +143,11 @@ class Groups:
     def empty(self) -> None:
         """Forget all groups and their members."""
         self._groups: dict[str, Group[Any]] = {}
+
+    def release(self) -> None:
+        """Release what the groups keep in memory; they can go on being used."""
+        for group in list(self._groups.values()):
+            group.release()
 
     def named(self, name: str, make: Callable[[], Group[Any]] = Group) -> Group[Any]:
         """Return the group of this name; make it by ``make`` if there is none yet."""

@@ -264,7 +264,7 @@ class LakeClient(ClientOfEpoch):
     def close(self) -> None:
         """Wait for running background work, and stop renewing records.
 
-        This also releases the tables that SQL keeps in memory. A client that is bound to a tag
+        This also releases the tables that SQL keeps in memory, and the rows of hot tables. A client that is bound to a tag
         shares all of these with the lake's own client, so it closes nothing. A branch's client
         shares only the tables in memory, so it leaves those.
         """
@@ -279,6 +279,7 @@ class LakeClient(ClientOfEpoch):
             self.next_epoch.close()
         if self.branch is None:
             self._embedded.close()
+            self.context.groups.release()
             self.runner.leave_caches()
 
     # -- what other kinds of lakes override ----------------------------------------

@@ -47,8 +47,22 @@ def side_by_side(*calls: Callable[[], object]) -> None:
         one.join()
 
 
-def balance(txn: lv.Transaction, number: int = 0) -> int:
+def balance(txn: lv.Transaction | lv.Lake, number: int = 0) -> int:
     return int(txn.read("bank", where=f"id = {number}")["balance"][0].as_py())
+
+
+def test_rows_stay_in_memory_until_the_lake_is_closed(lake: lv.Lake) -> None:
+    def add(txn: lv.Transaction) -> None:
+        txn.update("bank", {"balance": str(balance(txn) + 1)}, where="id = 0")
+
+    chained(lake, add)
+    for number in range(3):
+        lake.run(add)
+        assert list(chain_of(inside(lake).context).rows._kept) == ["bank"], number
+    lake.close()
+    assert not chain_of(inside(lake).context).rows._kept
+    lake.run(add)
+    assert balance(lake) == 4
 
 
 def test_each_call_reads_what_the_one_before_has_written(lake: lv.Lake) -> None:

@@ -162,6 +162,10 @@ class Combining(Group[Waiting]):
         self.rows = RowsBetween()
         self.pace = Pace()
 
+    def release(self) -> None:
+        """Drop the rows; see ``lake.groups.Group``."""
+        self.rows.drop()
+
     def note_hot(self, context: Context, tables: Iterable[str] = ()) -> None:
         until = context.clock.elapsed() + _HOT_SECONDS
         self._hot_until = max(self._hot_until, until)
