@@ -6,19 +6,36 @@ its status and body. It is no part of the public API.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
 from lakevilla.api.run import begin_transaction
-from lakevilla.errors import TableNotFound
+from lakevilla.api.transaction import Transaction
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
+from lakevilla.formats.iceberg.metadata.requested import (
+    TableWish,
+    checked_definition,
+    requested_metadata,
+)
+from lakevilla.formats.iceberg.metadata.updates import updated
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.transaction.commit.given import Answer, TableRequest
 from lakevilla.transaction.commit.given import give as program_of
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.create_table import defined_change
+from lakevilla.transaction.verbs.read_write import create_by
 
-__all__ = ["Answer", "TableChange", "give"]
+__all__ = ["Answer", "TableChange", "TableWish", "give", "make", "make_staged", "stage"]
+
+#: The length of the random end of a new table's directory.
+_RANDOM = 8
 
 #: How long a request waits for transactions that have reserved its tables.
 _WAIT_SECONDS = 5.0
@@ -31,6 +48,91 @@ class TableChange:
     table: str
     requirements: Sequence[Mapping[str, Any]] = ()
     updates: Sequence[Mapping[str, Any]] = ()
+
+
+def make(lake: Lake[Any], name: str, wish: TableWish) -> None:
+    """Make a table that an Iceberg client wants, without rows.
+
+    It lies beside its name, at a place that no table had: a name is free once its table is dropped.
+
+    Raises
+    ------
+    TableExists
+        The name is taken.
+    InvalidOperation, UnsupportedTableFeature
+        The client's wish is not valid, or LakeVilla could not write the table.
+    """
+    client = lake._client
+    location, table_id = _new_place(client, name), client.context.ids.uuid()
+
+    def definition(blank: IcebergDefinition) -> Mapping[str, Any]:
+        parts = requested_metadata(blank, wish, client.uri_of(location), table_id)
+        return checked_definition(blank, parts)
+
+    _make(lake, name, location, definition)
+
+
+def stage(lake: Lake[Any], name: str, wish: TableWish) -> dict[str, Any]:
+    """Return the metadata of a table that its client makes with a later commit; write nothing.
+
+    Errors as ``make``, but for a name that is taken.
+    """
+    client = lake._client
+    location = _new_place(client, name)
+    blank = client.context.formats["iceberg"].blank(location, name)
+    assert isinstance(blank, IcebergSnapshot)
+    uri, table_id = client.uri_of(location), client.context.ids.uuid()
+    return requested_metadata(blank.definition, wish, uri, table_id)
+
+
+def make_staged(lake: Lake[Any], name: str, updates: Sequence[Mapping[str, Any]]) -> None:
+    """Make a table, without rows, by the updates of a client to which it was staged.
+
+    Raises
+    ------
+    TableExists
+        The name is taken.
+    InvalidOperation, UnsupportedTableFeature
+        The updates are not valid, or move the table; or LakeVilla could not write it.
+    """
+    client = lake._client
+    parts = updated(None, updates, client.context.now_ms(), name)
+    location = client.place(str(parts.get("location") or "/"))
+    if not _is_new_place(location, name):
+        raise InvalidOperation(
+            f"table {name} is made where it was staged, and {parts.get('location')!r} is not "
+            "there: stage it again",
+            table=name,
+        )
+    _make(lake, name, location, lambda blank: checked_definition(blank, parts))
+
+
+def _make(
+    lake: Lake[Any],
+    name: str,
+    location: str,
+    definition: Callable[[IcebergDefinition], Mapping[str, Any]],
+) -> None:
+    def defined(blank: TableSnapshot) -> Mapping[str, Any]:
+        assert isinstance(blank, IcebergSnapshot)
+        return definition(blank.definition)
+
+    def work(txn: Transaction[Any]) -> None:
+        executor = txn._executor
+        change = defined_change(executor.state, location, defined, "iceberg")
+        executor.run(create_by(executor.state, location, change))
+        txn.rename_table(location, name)
+
+    lake.run(work)
+
+
+def _new_place(client: LakeClient, name: str) -> str:
+    """Return a place beside the name at which no table was."""
+    return client.place(f"{name}-{client.context.ids.uuid().replace('-', '')[-_RANDOM:]}")
+
+
+def _is_new_place(location: str, name: str) -> bool:
+    return re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{{_RANDOM}}}", location) is not None
 
 
 def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = None) -> Answer:

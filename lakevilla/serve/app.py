@@ -23,11 +23,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from lakevilla.api.given import TableWish
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.serve.catalog import Catalog, Change
 from lakevilla.serve.names import Namespace, parse_namespace
-from lakevilla.serve.refusal import Refusal, not_built, refusal_of
+from lakevilla.serve.refusal import Refusal, refusal_of
 
 _LOG = logging.getLogger("lakevilla.serve")
 #: A request's body, also unpacked, has at most so many bytes.
@@ -276,7 +277,7 @@ def _config(catalog: Catalog, call: Call) -> Answer:
             "endpoints": [
                 f"{one.method} /v1/{{prefix}}{one.path}"
                 for one in _ENDPOINTS
-                if one.handler not in _NOT_ADVERTISED and not (one.writes and catalog.read_only)
+                if not (one.writes and catalog.read_only)
             ],
         }
     )
@@ -431,11 +432,19 @@ def _change(table: tuple[Namespace, str], part: Mapping[str, Any]) -> Change:
     return Change(table, requirements, updates)
 
 
-def _refuse_making(catalog: Catalog, call: Call) -> Answer:
-    raise not_built("make tables for Iceberg clients yet: `lakevilla create` does")
+def _make_table(catalog: Catalog, call: Call) -> Answer:
+    namespace = call.namespace
+    try:
+        wish = msgspec.convert(call.body, TableWish)
+    except msgspec.ValidationError as error:
+        raise Refusal(400, "BadRequestException", f"the body: {error}") from None
+    if not wish.name:
+        raise Refusal(400, "BadRequestException", "a table needs a name")
+    if call.body.get("stage-create"):
+        return Answer({"metadata": catalog.stage(namespace, wish), "config": {}})
+    return Answer(_loaded(*catalog.make(namespace, wish)))
 
 
-_NOT_ADVERTISED = (_refuse_making,)
 _ENDPOINTS = (
     Endpoint("GET", _NAMESPACES, _list_namespaces),
     Endpoint("POST", _NAMESPACES, _make_namespace, writes=True),
@@ -444,7 +453,7 @@ _ENDPOINTS = (
     Endpoint("DELETE", _NAMESPACE, _drop_namespace, writes=True),
     Endpoint("POST", f"{_NAMESPACE}/properties", _change_properties, writes=True),
     Endpoint("GET", _TABLES, _list_tables),
-    Endpoint("POST", _TABLES, _refuse_making, writes=True),
+    Endpoint("POST", _TABLES, _make_table, writes=True),
     Endpoint("GET", _TABLE, _load_table),
     Endpoint("HEAD", _TABLE, _has_table),
     Endpoint("POST", _TABLE, _commit_table, writes=True),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lakevilla.api.given import TableChange, give
+from lakevilla.api.given import TableChange, TableWish, give, make, make_staged, stage
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation, RefNotFound, TableNotFound, VersionNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
@@ -52,6 +52,8 @@ _RETRY_SECONDS = 2
 
 #: The requirement of a request that makes a table.
 _CREATES = "assert-create"
+#: The update of a request that has rows.
+_ADDS_SNAPSHOT = "add-snapshot"
 #: The status and type of each outcome of a commit that is not done.
 _OUTCOMES = {
     "conflict": (409, "CommitFailedException"),
@@ -338,6 +340,47 @@ class Catalog:
             )
         return base.document, base.document_uri
 
+    def make(self, namespace: Namespace, wish: TableWish) -> tuple[Metadata, str]:
+        """Make a table, and return its metadata and the URI of the file that has it.
+
+        Raises
+        ------
+        Refusal
+            There is no such namespace, or the name is taken.
+        """
+        self.properties(namespace)  # it exists
+        self._refuse_taken(namespace, wish.name)
+        make(self._lake, new_name(namespace, wish.name), wish)
+        return self.load(namespace, wish.name)
+
+    def stage(self, namespace: Namespace, wish: TableWish) -> dict[str, Any]:
+        """Return the metadata of a table that a later commit makes.
+
+        Raises
+        ------
+        Refusal
+            There is no such namespace, or the name is taken.
+        """
+        self.properties(namespace)
+        self._refuse_taken(namespace, wish.name)
+        return stage(self._lake, new_name(namespace, wish.name), wish)
+
+    def _make_staged(self, change: Change) -> None:
+        """Make a table by the commit of the client to which it was staged; once, if it is sent
+        again.
+        """
+        if any(one.get("action") == _ADDS_SNAPSHOT for one in change.updates):
+            raise not_built("take a commit that makes its table with rows: make the table first")
+        table_id = next((one.get("uuid") for one in change.updates if "uuid" in one), None)
+        try:
+            known = self.find(*change.table)
+        except Refusal:
+            make_staged(self._lake, new_name(*change.table), change.updates)
+            return
+        if known.state.table_id != table_id:
+            message = f"table already exists: {dotted(*change.table)}"
+            raise Refusal(409, "AlreadyExistsException", message)
+
     def commit(self, changes: Sequence[Change], key: str | None) -> dict[str, tuple[Metadata, str]]:
         """Commit a request's changes of tables in one version of the lake, or none of them.
 
@@ -352,10 +395,14 @@ class Catalog:
         Refusal
             The request is not done; 409 only where nothing of it took effect, and never will.
         """
+        makes = [_makes_table(change) for change in changes]
+        if any(makes) and len(changes) > 1:
+            raise not_built("make a table beside changes of others: make it first")
+        if any(makes):
+            self._make_staged(changes[0])
+            return {changes[0].table[1]: self.load(*changes[0].table)}
         found = {}
         for change in changes:
-            if any(one.get("type") == _CREATES for one in change.requirements):
-                raise not_built("make tables for Iceberg clients yet: `lakevilla create` does")
             one = self.find(*change.table)
             name = dotted(*change.table)
             if one.state.format != "iceberg":
@@ -440,6 +487,10 @@ class Catalog:
             return
         message = f"table already exists: {dotted(namespace, table)}"
         raise Refusal(409, "AlreadyExistsException", message)
+
+
+def _makes_table(change: Change) -> bool:
+    return any(one.get("type") == _CREATES for one in change.requirements)
 
 
 def _published(

@@ -264,9 +264,9 @@ class LakeClient(ClientOfEpoch):
     def close(self) -> None:
         """Wait for running background work, and stop renewing records.
 
-        This also releases the tables that SQL keeps in memory, and the rows of hot tables. A client that is bound to a tag
-        shares all of these with the lake's own client, so it closes nothing. A branch's client
-        shares only the tables in memory, so it leaves those.
+        This also releases the tables that SQL keeps in memory, and the rows of hot tables. A client
+        that is bound to a tag shares all of these with the lake's own client, so it closes nothing.
+        A branch's client shares only these, so it leaves them.
         """
         if self.at is not None:
             return

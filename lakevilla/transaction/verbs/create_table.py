@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -64,6 +65,26 @@ def create_change(
         )
 
     yield from bind_to_head(txn, [location])
+    with during("metadata", location):
+        return (yield from _change(txn, location, change, format))
+
+
+def defined_change(
+    txn: TransactionState,
+    location: str,
+    definition: Callable[[TableSnapshot], Mapping[str, Any]],
+    format: FormatName,
+) -> Program[Change]:
+    """Return the change that creates a table as its format's metadata defines it.
+
+    Errors as ``create_change``.
+    """
+    refuse_reserved(location)
+    yield from bind_to_head(txn, [location])
+
+    def change(blank: TableSnapshot) -> Change:
+        return Change(metadata=dict(definition(blank)))
+
     with during("metadata", location):
         return (yield from _change(txn, location, change, format))
 

@@ -471,12 +471,17 @@ def create(
     format: FormatName = "delta",
 ) -> Program[Done]:
     """Create a table without rows; ``append`` adds them."""
+    change = create_change(txn, location, schema, partition_by, properties, format)
+    return (yield from create_by(txn, location, change))
+
+
+def create_by(txn: TransactionState, location: str, change: Program[Change]) -> Program[Done]:
+    """Create a table without rows by a change that is computed when its place is taken."""
     txn.check_write(location, "create_table")
     if not txn.through_head:
         yield from join_head(txn)
     yield from take_places(txn, [location], "write", creating=True)
-    change = yield from create_change(txn, location, schema, partition_by, properties, format)
-    return (yield from execute(txn, Create(location, change), "create_table"))
+    return (yield from execute(txn, Create(location, (yield from change)), "create_table"))
 
 
 def drop(txn: TransactionState, location: str, *, applied: bool = False) -> Program[Done]:

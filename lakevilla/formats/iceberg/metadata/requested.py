@@ -1,0 +1,94 @@
+"""The first definition of a table, as an Iceberg REST client asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC as _UNPARTITIONED
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.iceberg.metadata.changes import refuse_ambiguous
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
+from lakevilla.formats.iceberg.metadata.file import decode_metadata
+from lakevilla.formats.iceberg.metadata.properties import check_settable
+
+_FORMAT_VERSION = "format-version"
+_VERSIONS = ("2", "3")
+
+
+class TableWish(msgspec.Struct, frozen=True, rename="kebab"):
+    """A table that a client wants made; parts as the REST specification has them."""
+
+    name: str
+    schema: dict[str, Any]
+    partition_spec: dict[str, Any] | None = None
+    write_order: dict[str, Any] | None = None
+    properties: dict[str, str] = {}
+
+
+def requested_metadata(
+    blank: IcebergDefinition, wish: TableWish, uri: str, table_id: str
+) -> dict[str, Any]:
+    """Return the first metadata of a table at ``uri``, with ids of its own for all fields.
+
+    Raises
+    ------
+    InvalidOperation
+        Schema, partition spec, sort order or properties are not valid, or do not fit each other.
+    UnsupportedTableFeature
+        LakeVilla could not write the table.
+    """
+    properties = dict(wish.properties)
+    version = properties.pop(_FORMAT_VERSION, "2")
+    if version not in _VERSIONS:
+        raise InvalidOperation(
+            f"table {blank.table} can't be made with {_FORMAT_VERSION} {version}: LakeVilla makes "
+            "versions 2 and 3",
+            table=blank.table,
+        )
+    check_settable(properties, blank.table)
+    if not wish.schema.get("fields"):
+        raise InvalidOperation(
+            f"table {blank.table} has no columns; give a schema with some", table=blank.table
+        )
+    spec, order = wish.partition_spec, wish.write_order
+    try:
+        made = new_table_metadata(
+            schema=Schema.model_validate(wish.schema),
+            partition_spec=PartitionSpec.model_validate(spec) if spec else _UNPARTITIONED,
+            sort_order=SortOrder.model_validate(order) if order else UNSORTED_SORT_ORDER,
+            location=uri,
+            properties=properties,
+        )
+    except (ValidationError, ValueError, TypeError, KeyError) as error:
+        raise InvalidOperation(
+            f"table {blank.table} can't be made: {str(error).strip()}", table=blank.table
+        ) from None
+    parts: dict[str, Any] = msgspec.json.decode(made.model_dump_json())
+    parts |= {"table-uuid": table_id, _FORMAT_VERSION: int(version)}
+    if version == "3":
+        parts["next-row-id"] = 0
+    checked_definition(blank, parts)
+    return parts
+
+
+def checked_definition(blank: IcebergDefinition, parts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the definition in the first metadata of a table.
+
+    Raises
+    ------
+    InvalidOperation, UnsupportedTableFeature
+        LakeVilla could not write the table.
+    """
+    definition = decode_metadata("", blank.table, msgspec.json.encode(parts)).definition
+    replaced = blank.replaced(definition)
+    refuse_ambiguous(replaced)
+    replaced.check_writable()
+    return definition

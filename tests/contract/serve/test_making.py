@@ -1,0 +1,143 @@
+"""Engines make tables in the lake through the gateway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import LongType, NestedField, StringType, StructType
+
+import lakevilla as lv
+from tests.contract.foreign_readers import HAS_EXTENSIONS
+from tests.contract.serve.gateway import Gateway
+from tests.support.tables import in_order
+
+SCHEMA = Schema(
+    NestedField(7, "id", LongType(), required=True),
+    NestedField(9, "x", StructType(NestedField(11, "name", StringType())), required=False),
+)
+
+
+def test_pyiceberg_makes_a_table_and_writes_it(lake: lv.Lake, gateway: Gateway) -> None:
+    spec = PartitionSpec(PartitionField(7, 1000, BucketTransform(4), "part"))
+    catalog = gateway.pyiceberg()
+    table = catalog.create_table("sales.new", SCHEMA, partition_spec=spec, properties={"k": "v"})
+    rows = [{"id": number, "x": {"name": str(number)}} for number in range(10)]
+    table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+    assert in_order(lake.read("sales/new")) == rows
+    lake.run(lambda txn: txn.update("sales/new", {"x": "NULL"}, where="id = 3"))
+    table.refresh()
+    assert in_order(table.scan().to_arrow())[3] == {"id": 3, "x": None}
+    assert table.properties["k"] == "v"
+    assert not lake.doctor().findings
+
+
+@pytest.mark.skipif(not HAS_EXTENSIONS, reason="needs DuckDB's extension for Iceberg")
+def test_duckdb_makes_a_table(lake: lv.Lake, gateway: Gateway) -> None:
+    connection = gateway.duckdb()
+    connection.execute("CREATE SCHEMA l.lab")
+    connection.execute("CREATE TABLE l.lab.t (id BIGINT, name VARCHAR)")
+    connection.execute("INSERT INTO l.lab.t VALUES (1, 'a'), (2, 'b')")
+    assert in_order(lake.read("lab/t")) == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
+def staged(gateway: Gateway) -> dict[str, Any]:
+    """Return a commit that makes the table which the gateway has staged."""
+    body = {"name": "new", "schema": SCHEMA.model_dump(), "stage-create": True}
+    answer = gateway.ask("/namespaces/sales/tables", method="POST", json=body).json()
+    assert "metadata-location" not in answer
+    made = answer["metadata"]
+    return {
+        "requirements": [{"type": "assert-create"}],
+        "updates": [
+            {"action": "assign-uuid", "uuid": made["table-uuid"]},
+            {"action": "set-location", "location": made["location"]},
+            {"action": "add-schema", "schema": made["schemas"][0]},
+            {"action": "set-current-schema", "schema-id": -1},
+        ],
+    }
+
+
+def test_a_staged_table_is_made_once_by_its_commit(lake: lv.Lake, gateway: Gateway) -> None:
+    first, second = staged(gateway), staged(gateway)
+    assert "sales/new" not in lake
+    path = "/namespaces/sales/tables/new"
+    answers = [gateway.ask(path, method="POST", json=first) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json() == answers[1].json()
+    assert gateway.refused(path, method="POST", json=second)[0] == 409
+    lake.run(lambda txn: txn.append("sales/new", [{"id": 1, "x": None}]))
+    assert lake.read("sales/new").num_rows == 1
+
+
+def test_a_staged_table_is_made_nowhere_else(lake: lv.Lake, gateway: Gateway) -> None:
+    body = staged(gateway)
+    path = "/namespaces/sales/tables/new"
+    for location in (f"{lake.root}/stock", f"{lake.root}/sales/new", "/etc", "", f"{lake.root}/.."):
+        body["updates"][1]["location"] = location
+        status, _, message = gateway.refused(path, method="POST", json=body)
+        assert status == 400, message
+    assert "sales/new" not in lake
+
+
+def test_a_commit_that_makes_a_table_with_rows_is_refused(lake: lv.Lake, gateway: Gateway) -> None:
+    body = staged(gateway)
+    body["updates"].append({"action": "add-snapshot", "snapshot": {}})
+    path = "/namespaces/sales/tables/new"
+    assert gateway.refused(path, method="POST", json=body)[0] == 406
+    assert "sales/new" not in lake
+
+
+def test_a_name_is_free_once_its_table_is_dropped(lake: lv.Lake, gateway: Gateway) -> None:
+    catalog = gateway.pyiceberg()
+    for drop in (catalog.drop_table, catalog.purge_table, catalog.drop_table):
+        catalog.create_table("sales.new", SCHEMA)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.create_table("sales.new", SCHEMA)
+        drop("sales.new")
+    assert not lake.doctor().findings
+
+
+def test_a_table_is_made_in_a_namespace_that_exists(gateway: Gateway) -> None:
+    with pytest.raises(NoSuchNamespaceError):
+        gateway.pyiceberg().create_table("nix.new", SCHEMA)
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_a_client_chooses_the_version_of_the_format(
+    lake: lv.Lake, gateway: Gateway, version: str
+) -> None:
+    body = {"name": "new", "schema": SCHEMA.model_dump(), "properties": {"format-version": version}}
+    answer = gateway.ask("/namespaces/sales/tables", method="POST", json=body)
+    assert answer.json()["metadata"]["format-version"] == int(version)
+    lake.run(lambda txn: txn.append("sales/new", [{"id": 1, "x": None}]))
+    assert lake.read("sales/new").num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"name": ""},
+        {"schema": None},
+        {"schema": {"type": "struct"}},
+        {"schema": {"type": "struct", "fields": [{"id": 1, "name": "a", "type": "magic"}]}},
+        {"schema": {"type": "struct", "fields": []}},
+        {"partition-spec": {"fields": [{"source-id": 99, "transform": "identity", "name": "p"}]}},
+        {"partition-spec": {"fields": [{"source-id": 7, "transform": "magic", "name": "p"}]}},
+        {"write-order": {"order-id": 1, "fields": [{"source-id": 99}]}},
+        {"properties": {"format-version": "1"}},
+        {"properties": {"lakevilla.x": "y"}},
+        {"properties": {"a": 1}},
+    ],
+)
+def test_a_wrong_table_is_refused(lake: lv.Lake, gateway: Gateway, wrong: dict[str, Any]) -> None:
+    body = {"name": "new", "schema": SCHEMA.model_dump(), **wrong} if wrong else {}
+    status, _, message = gateway.refused("/namespaces/sales/tables", method="POST", json=body)
+    assert status in (400, 406), message
+    assert "sales/new" not in lake
