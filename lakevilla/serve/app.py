@@ -201,7 +201,13 @@ def _handle(catalog: Catalog, one: Endpoint, call: Call) -> Answer:
     if one.writes and catalog.read_only:
         message = "only read here: tags and versions are, and a gateway with --read-only"
         raise Refusal(403, "ForbiddenException", message)
-    return one.handler(catalog, call)
+    try:
+        return one.handler(catalog, call)
+    except Refusal as refusal:
+        if not (one.writes and refusal.status == 503):
+            raise
+        # The change is made, and its result can't be shown: a 503 would be leave to send it again.
+        raise Refusal(500, "CommitStateUnknownException", refusal.message) from None
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

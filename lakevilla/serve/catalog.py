@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from lakevilla.api.given import TableChange, TableWish, give, make, make_staged, stage
 from lakevilla.api.lake import Lake
@@ -42,14 +42,10 @@ from lakevilla.serve.states import State, prefix_of_state, shown, state_of
 from lakevilla.store.effects import Program
 from lakevilla.store.location import parse_location
 
-T = TypeVar("T")
-
 #: How often the commits that are decided are published before a load gives up.
 _TRIES = 5
 #: After so many seconds a client may ask again for a table whose log was busy.
 _RETRY_SECONDS = 2
-
-
 #: The requirement of a request that makes a table.
 _CREATES = "assert-create"
 #: The update of a request that has rows.

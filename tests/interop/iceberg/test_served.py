@@ -1,0 +1,97 @@
+"""Spark reads and writes a lake's Iceberg tables through the gateway."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import lakevilla as lv
+from tests.contract.serve.gateway import serving
+from tests.support.tables import accounts, in_order
+
+
+@contextmanager
+def attached(spark: SparkSession, lake: lv.Lake, warehouse: str = "lake") -> Iterator[str]:
+    """Return a block in which a lake, or a state of it, is a catalog of the session."""
+    name = f"served_{uuid.uuid4().hex[:8]}"
+    with serving(lake) as gateway:
+        settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest"}
+        settings |= {".uri": gateway.uri, ".warehouse": warehouse, ".cache-enabled": "false"}
+        for key, value in settings.items():
+            spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
+        try:
+            yield name
+        finally:
+            for key in settings:
+                spark.conf.unset(f"spark.sql.catalog.{name}{key}")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[lv.Lake]:
+    with lv.connect(tmp_path / "lake") as lake:
+        lake.create_table("stock", accounts(4), format="iceberg")
+        lake.create_table("sales/orders", accounts(2), format="iceberg")
+        yield lake
+
+
+@pytest.mark.seam
+def test_each_statement_of_spark_is_a_commit_of_the_lake(
+    spark: SparkSession, lake: lv.Lake
+) -> None:
+    with attached(spark, lake) as name:
+        table = f"{name}.root.stock"
+        statements = (
+            f"INSERT INTO {table} VALUES (7, 70)",
+            f"UPDATE {table} SET balance = 1 WHERE id = 1",
+            f"DELETE FROM {table} WHERE id = 2",
+            f"MERGE INTO {table} t USING (SELECT 3L id, 33L balance UNION ALL SELECT 8L, 80L) s "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            f"ALTER TABLE {table} ADD COLUMN note STRING",
+            f"INSERT INTO {table} VALUES (9, 90, 'new')",
+        )
+        for statement in statements:
+            before = lake.history(1)[0].version
+            spark.sql(statement)
+            assert lake.history(1)[0].version == before + 1, statement
+            mine = in_order(lake.read("stock"))
+            assert in_order(spark.table(table).toArrow()) == mine, statement
+        lake.run(lambda txn: txn.update("stock", {"note": "'lake'"}, where="id = 9"))
+        assert spark.sql(f"SELECT note FROM {table} WHERE id = 9").collect()[0][0] == "lake"
+    assert not lake.doctor().findings
+
+
+def test_spark_makes_renames_and_drops_tables(spark: SparkSession, lake: lv.Lake) -> None:
+    with attached(spark, lake) as name:
+        spark.sql(f"CREATE NAMESPACE {name}.lab")
+        spark.sql(
+            f"CREATE TABLE {name}.lab.t (id BIGINT, day DATE) USING iceberg "
+            "PARTITIONED BY (days(day))"
+        )
+        spark.sql(f"INSERT INTO {name}.lab.t VALUES (1, DATE'2026-01-31')")
+        spark.sql(f"ALTER TABLE {name}.lab.t RENAME TO lab.u")
+        assert lake.read("lab/u")["id"].to_pylist() == [1]
+        shown = {row[1] for row in spark.sql(f"SHOW TABLES IN {name}.lab").collect()}
+        assert shown == {"u"}
+        spark.sql(f"DROP TABLE {name}.lab.u")
+        assert "lab/u" not in lake
+    assert not lake.doctor().findings
+
+
+def test_spark_reads_a_branch_and_joins_tables_at_one_version(
+    spark: SparkSession, lake: lv.Lake
+) -> None:
+    lake.branch("etl")
+    lake.on("etl").run(lambda txn: txn.update("stock", {"balance": "5"}, where="id = 1"))
+    with attached(spark, lake, "lake@etl") as name:
+        found = in_order(spark.table(f"{name}.root.stock").toArrow())
+        assert found == in_order(lake.on("etl").read("stock"))
+    with attached(spark, lake, "lake@now") as name:
+        joined = f"SELECT count(*) FROM {name}.root.stock JOIN {name}.sales.orders USING (id)"
+        before = spark.sql(joined).collect()[0][0]
+        lake.run(lambda txn: txn.delete("sales/orders", where="true"))
+        assert spark.sql(joined).collect()[0][0] == before > 0
