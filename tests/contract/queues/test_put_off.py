@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from lakevilla.store.cached import Budget
 from lakevilla.transaction.redo import rebase as fetch
 from tests.contract.queues.test_logical_mode import VERBS, counts, impossible, put_off, rows
 from tests.support.inside import executor, inside
@@ -146,6 +147,12 @@ def test_a_deferred_verb_takes_no_place_before_the_commit_or_take_turn(lake: lv.
 
 
 # -- files in one round ---------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def files_of_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no other lake of the process have files kept in memory that were written."""
+    monkeypatch.setattr("lakevilla.store.runner.FILES_OF_PROCESS", Budget())
 
 
 def many(place: Place, count: int) -> lv.Lake:
