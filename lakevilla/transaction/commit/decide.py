@@ -139,9 +139,12 @@ def _go_first(txn: TransactionState) -> Program[None]:
     """Reserve the tables of a transaction that has lost many races: others let it commit first.
 
     A branch, and a lake whose HEAD is a log, have no reservations. The members of a combined commit
-    and of a chain lose their races together.
+    and of a chain lose their races together. A transaction that has just been deferred is about to
+    be one: its leader would wait for its reservation, while it waits for its leader.
     """
     context, work = txn.context, txn.work
+    if any(done.deferred for done in work.done):
+        return
     work.lost += 1
     if (
         work.lost == _MOST_LOST

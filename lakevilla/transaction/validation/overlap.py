@@ -128,7 +128,7 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
 def paths_without(
     txn: TransactionState, head: Head, location: str, tail: Tail, where: Expr | None
 ) -> Program[frozenset[str]]:
-    """Return files that commits since the bound state have added, and of which no row fits
+    """Return files that commits since the bound state have made, and of which no row fits
     ``where``, by what the commits' operations say.
     """
     found = None if where is None else _since(txn, head, location, tail)
@@ -138,11 +138,15 @@ def paths_without(
     objects = yield from parallel(
         [txn.context.commit_object(commit.txn, commit.hash) for commit in commits]
     )
+    changes = [
+        one.tables[location].change for one in objects if _makes_no(txn, one, location, [where])
+    ]
+    # Not those that were there before, and of which a commit has only marked rows: another one may
+    # have brought rows back there.
     return frozenset(
-        file.path
-        for one in objects
-        if _makes_no(txn, one, location, [where])
-        for file in one.tables[location].change.adds
+        path
+        for change in changes
+        for path in {file.path for file in change.adds} - {file.path for file in change.removes}
     )
 
 

@@ -332,3 +332,26 @@ def test_a_commit_has_the_same_outcome_with_and_without_summaries(
         outcomes[told[0]] += 1
     if WHOLE:
         assert min(outcomes["committed"], outcomes["conflict"]) > 1
+
+
+def test_a_row_that_a_merge_inserts_without_a_key_is_seen(
+    lake: lv.Lake, local_place: Place
+) -> None:
+    """Its key equals none, so the keys of the source do not show that the merge makes no row."""
+    without = pa.table({"id": pa.array([None], pa.int64()), "a": [5]})
+
+    def inserts(txn: lv.Transaction) -> None:
+        merge = txn.merge("stock", without, "target.id = source.id")
+        merge.when_not_matched_insert({"id": "source.id", "a": "source.a"}).execute()
+
+    with local_place.connect() as other:
+        reader = lake.transaction()
+        assert not reader.read("stock", where="a = 5").num_rows
+        reader.append("elsewhere", rows(2))
+        writer = lake.transaction()
+        writer.update("stock", {"b": "7"}, where="a = 5")
+        other.run(inserts)
+        with pytest.raises(lv.ConflictError):
+            reader.commit()
+        writer.commit()
+    assert lake.read("stock", where="a = 5")["b"].to_pylist() == [7]

@@ -12,10 +12,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import lakevilla as lv
+from lakevilla.api.run import code_of
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.formats.delta import deletion_vectors
+from lakevilla.transaction.commit.together.chain import chain_of
 from lakevilla_testing.planted.every import PLANTED
 from tests.support.inside import inside
 from tests.support.marked import CHANGES, Change, kept, rows
@@ -182,6 +184,31 @@ def create_halves(lake: lv.Lake) -> None:
     lake.run(lambda txn: txn.append("t", odd))
 
 
+def updates_two(txn: lv.Transaction) -> object:
+    return txn.update("t", {"v": "'new'"}, where="k in (1, 2)")
+
+
+def upserts_two(txn: lv.Transaction) -> object:
+    return txn.upsert("t", rows((2, "new")), "k")
+
+
+def test_a_function_of_a_chain_marks_the_rows_that_it_has_read(
+    lake: lv.Lake, local_place: Place
+) -> None:
+    def change(txn: lv.Transaction) -> None:
+        assert txn.read("t", where="k = 3")["v"].to_pylist() == ["old"]
+        txn.update("t", {"v": "'new'"}, where="k = 3")
+
+    context = inside(lake).context
+    chain_of(context).note_conflict(context, code_of(change))
+    lake.run(change)
+    actions = last_actions(local_place)
+    (removed,) = [action["remove"] for action in actions if "remove" in action]
+    again = [a["add"] for a in actions if "add" in a and a["add"].get("deletionVector")]
+    assert [file["path"] for file in again] == [removed["path"]]
+    assert kept(lake)[3] == "new"
+
+
 def test_a_row_that_comes_back_and_fits_is_changed_as_well(local_place: Place) -> None:
     with local_place.connect() as one, local_place.connect() as other:
         create_halves(one)
@@ -192,6 +219,22 @@ def test_a_row_that_comes_back_and_fits_is_changed_as_well(local_place: Place) -
             other.revert(deleted)
         found = kept(one)
         assert (found[1], found[2], len(found)) == ("new", "new", 200)
+
+
+@pytest.mark.parametrize("change", [updates_two, upserts_two])
+def test_a_row_that_comes_back_is_seen_beside_an_upsert_of_other_rows_of_its_file(
+    local_place: Place, change: Change
+) -> None:
+    with local_place.connect() as one, local_place.connect() as other:
+        create_halves(one)
+        one.run(lambda txn: txn.delete("t", where="k = 2"))
+        deleted = one.snapshot().version
+        with one.transaction() as txn:
+            change(txn)
+            other.run(upserts((50, "b")))
+            other.revert(deleted)
+        assert one.read("t", where="k = 2")["v"].to_pylist() == ["new"]
+        assert len(kept(one)) == 200
 
 
 def test_a_statement_that_replaces_a_file_of_an_operation_that_is_performed_again(

@@ -662,12 +662,13 @@ class Kept:
         fresh = [place for place, ref in enumerate(refs) if ref not in known]
         if fresh:
             some = TableInput(layout, table.files.take(pa.array(fresh, pa.int64())))
-            if not loads or not self._has_room(data_files(some.files)):
+            given = data_files(some.files)
+            if not loads or not self._has_room(given) or self._may_stay(given):
                 return None
             loading = limited_by_time(self._cursor), translated(layout.table)
             with loading[0], loading[1], self._looked_into(some):
                 rewriter = yield from self._rewriter(some, _no_name)  # it reads deletes
-                self._loaded(rewriter.files, data_files(some.files))
+                self._loaded(rewriter.files, given)
             known = self._by_ref()
         schema = pa.schema([layout.schema.field(name) for name in names])
         within = self._within(frozenset[int]().union(*(known[ref].chains for ref in refs)))
@@ -746,6 +747,14 @@ class Kept:
             or None in rows
             or self._rows + sum(count or 0 for count in rows) > _MOST_KEPT_ROWS
         )
+
+    def _may_stay(self, files: Sequence[DataFile]) -> bool:
+        """Return whether a statement may mark rows of one of these files, where it stays.
+
+        A statement on rows that are kept rewrites their file.
+        """
+        largest = max((file.size for file in files), default=0)
+        return bool(self._layout.marks_deletes) and largest >= MARKS.least_bytes
 
     def _loaded(self, files: Files, known: Sequence[DataFile]) -> list[_KeptFile]:
         """Load the rows of files, each as a chain of its own."""

@@ -228,7 +228,7 @@ def may_be_member(txn: TransactionState) -> bool:
     """Return whether a transaction may become a member, by its options and by what was seen of it.
 
     Its caller has read no rows and no counts. It needs nothing of its own in HEAD or in a log: no
-    place in a queue, no key, no metadata. (Rule K1.)
+    place in a queue, no reservation, no key, no metadata. (Rule K1.)
     """
     options, work, ending = txn.options, txn.work, txn.ending
     return (
@@ -241,6 +241,8 @@ def may_be_member(txn: TransactionState) -> bool:
         and not (ending.shared or ending.is_in_doubt)
         and txn.claims.key is None
         and txn.claims.queue is None
+        # Who leads waits for a reservation of a member, which waits for its leader.
+        and txn.claims.record is None
         and not txn.queues
         and options.validation == "precise"
         and not (options.slack or options.verify or options.read_only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -57,8 +58,11 @@ WHERE = parse_predicate("id = 3")
 KEYS = Call("in", (Column(("id",)), Literal("long", "1"), Literal("long", "2")))
 
 
-def merged(*clauses: MergeClause, on: str = "t.id = s.id") -> Merge:
-    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "other": pa.array([7, 7], pa.int64())})
+def merged(
+    *clauses: MergeClause, on: str = "t.id = s.id", ids: Sequence[int | None] = (1, 2)
+) -> Merge:
+    columns = {"id": ids, "other": [7] * len(ids)}
+    rows = pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -82,6 +86,8 @@ def insert(**values: Column | Literal) -> MergeClause:
         (Delete("t", WHERE), Literal("boolean", "false")),
         (merged(update(v=KEY), insert(id=KEY)), KEYS),
         (merged(update(id=KEY)), KEYS),
+        (merged(insert(id=KEY), ids=(1, None, 2)), KEYS),
+        (merged(insert(id=KEY), ids=()), Literal("boolean", "false")),
         (merged(MergeClause("matched_delete", None, {})), KEYS),
     ],
 )
@@ -102,6 +108,7 @@ def test_an_operation_that_keeps_its_keys_shows_which_rows_it_makes(
         merged(MergeClause("not_matched_by_source_update", None, {"v": KEY})),
         merged(insert(id=KEY), on="t.id = s.id AND t.id = s.other"),
         merged(insert(id=KEY), on="t.id > s.id"),
+        merged(insert(id=KEY), ids=(None, None)),
     ],
 )
 def test_an_operation_that_may_make_other_rows_shows_none(operation: Operation) -> None:
