@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lakevilla.api.given import TableWish
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.iceberg.metadata.file import Metadata
+from lakevilla.formats.iceberg.metadata.updates import refs_of
 from lakevilla.serve.catalog import Catalog, Change
 from lakevilla.serve.names import Namespace, parse_namespace
 from lakevilla.serve.refusal import Refusal, refusal_of
@@ -80,9 +82,9 @@ class Call:
         size, token = self.params.get("pageSize"), self.params.get("pageToken") or None
         if size is None:
             return (None if token is None else _MOST_NAMES), token
-        if not size.isdecimal() or not int(size) > 0:
+        if not re.fullmatch("[0-9]{1,18}", size) or not int(size) > 0:
             raise Refusal(
-                400, "BadRequestException", f"pageSize is {size!r}: give a number above 0"
+                400, "BadRequestException", f"pageSize is {size[:30]!r}: give a number above 0"
             )
         return min(int(size), _MOST_NAMES), token
 
@@ -142,8 +144,9 @@ class Access:
             message = f"host {name!r} is not served here: start the gateway with --host-name {name}"
             raise Refusal(421, "BadRequestException", message)
         if self.token is not None:
-            given = request.headers.get("authorization", "").encode()
-            if not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            is_known = hmac.compare_digest(given.encode(), self.token.encode())
+            if scheme.lower() != "bearer" or not is_known:
                 message = "a bearer token is needed: give the client the gateway's token"
                 raise Refusal(401, "NotAuthorizedException", message)
 
@@ -233,7 +236,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
             raise _too_large()
     if not body:
         return {}
-    if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
+    if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         # A form of a page elsewhere can send no such type without the browser's asking first.
         raise Refusal(415, "BadRequestException", "the body must be of type application/json")
     try:
@@ -296,7 +299,12 @@ def _list_namespaces(catalog: Catalog, call: Call) -> Answer:
     start = 0
     if after is not None:
         # The names are sorted: a page begins behind the last one of the page before.
-        start = sum(list(one) <= msgspec.json.decode(after, type=list[str]) for one in found)
+        try:
+            last = msgspec.json.decode(after, type=Namespace)
+        except msgspec.MsgspecError:
+            message = f"pageToken is {after[:80]!r}, which is of no page: begin with the first one"
+            raise Refusal(400, "BadRequestException", message) from None
+        start = sum(one <= last for one in found)
     page = found[start:] if size is None else found[start : start + size]
     more = len(page) < len(found) - start
     token = msgspec.json.encode(page[-1]).decode() if more else None
@@ -357,8 +365,12 @@ def _has_table(catalog: Catalog, call: Call) -> Answer:
 def _load_table(catalog: Catalog, call: Call) -> Answer:
     document, uri = catalog.load(*call.table)
     shown = call.params.get("snapshots", "all")
-    tag = f'"{sha256(f"{uri} {shown}".encode()).hexdigest()[:32]}"'
-    known = [one.strip() for one in call.headers.get("if-none-match", "").split(",")]
+    # A table that is made again in the place of a dropped one has files of the same names.
+    what = f"{document.table_id} {uri} {shown}"
+    tag = f'"{sha256(what.encode()).hexdigest()[:32]}"'
+    known = [
+        one.strip().removeprefix("W/") for one in call.headers.get("if-none-match", "").split(",")
+    ]
     if tag in known:
         return Answer(status=304, headers={"ETag": tag})
     return Answer(_loaded(document, uri, only_refs=shown == "refs"), headers={"ETag": tag})
@@ -369,7 +381,7 @@ def _loaded(document: Metadata, uri: str, *, only_refs: bool = False) -> bytes:
     text = document.encode()
     if only_refs:
         parts = msgspec.json.decode(text, type=dict[str, Any])
-        named = {ref["snapshot-id"] for ref in (parts.get("refs") or {}).values()}
+        named = {ref["snapshot-id"] for ref in refs_of(parts).values()}
         snapshots: Sequence[Mapping[str, Any]] = parts.get("snapshots") or ()
         parts["snapshots"] = [one for one in snapshots if one["snapshot-id"] in named]
         text = msgspec.json.encode(parts)

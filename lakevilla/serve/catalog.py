@@ -40,7 +40,7 @@ from lakevilla.serve.names import (
 from lakevilla.serve.refusal import Refusal, no_namespace, no_table, not_built
 from lakevilla.serve.states import State, prefix_of_state, shown, state_of
 from lakevilla.store.effects import Program
-from lakevilla.store.location import parse_location
+from lakevilla.store.location import is_external, normalise_location, parse_location
 
 #: How often the commits that are decided are published before a load gives up.
 _TRIES = 5
@@ -264,9 +264,10 @@ class Catalog:
         Raises
         ------
         Refusal
-            There is none.
+            There is none, or there are two.
         """
         head = self._client.head()
+        found: dict[str, Found] = {}
         for name in lake_names(namespace, table) if head is not None else ():
             try:
                 location = self._client.resolve(self._client.names(head, name), name, head)
@@ -276,8 +277,15 @@ class Catalog:
             self._client.run(load_tables(head, [location]))
             state = head.tables.get(location)
             if state is not None and not state.dropped:
-                return Found(name, location, state, head)
-        raise no_table(dotted(namespace, table))
+                found.setdefault(location, Found(name, location, state, head))
+        if not found:
+            raise no_table(dotted(namespace, table))
+        if len(found) > 1:
+            # If one of them were meant, a request to drop it that comes again would mean the other.
+            names = " and ".join(one.name for one in found.values())
+            message = f"{dotted(namespace, table)} is {names}: rename one with `lakevilla rename`"
+            raise Refusal(400, "BadRequestException", message)
+        return next(iter(found.values()))
 
     def has(self, namespace: Namespace, table: str) -> None:
         """Refuse a table that does not exist in this state."""
@@ -465,9 +473,20 @@ class Catalog:
         if not slash:
             message = f"{metadata_location} is no metadata file of a table: it lies in no metadata/"
             raise Refusal(400, "BadRequestException", message)
+        if is_external(normalise_location(self._lake.root, directory)):
+            message = (
+                f"{metadata_location} is not below the lake's root: `lakevilla register` adds "
+                "tables elsewhere"
+            )
+            raise Refusal(400, "BadRequestException", message)
         name = new_name(namespace, table)
         (name,) = self._lake.register(name, directory)
-        _, newest = self.load(namespace, table)
+        try:
+            _, newest = self.load(namespace, table)
+        except Refusal as refusal:
+            if refusal.status != 503:  # that is a table which is shown later
+                self._lake.unregister(name)
+            raise
         if parse_location(newest) != parse_location(metadata_location):
             self._lake.unregister(name)
             message = (

@@ -789,8 +789,8 @@ def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Progr
         adds, removes = yield from _files_between(before, after, data_change=kinds != {"replace"})
         if is_new:
             summary = (document.current or {}).get("summary") or {}
-        txns = _ids_in(summary, TXN_IDS)
-        nonce = summary.get(NONCE)
+            # Else main was set back by a client of a lake, whose note says so, or by another one.
+            txns, nonce = _ids_in(summary, TXN_IDS), summary.get(NONCE)
         operation = str(summary.get("operation", "rollback")).upper()
     known = {} if old is None else old.applications
     return IcebergEntry(

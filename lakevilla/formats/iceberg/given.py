@@ -86,6 +86,8 @@ def consequence(
             table=snapshot.table,
         ) from error
     _refuse_files_elsewhere(snapshot, entry.change.adds)
+    for path in [path for update in given.updates for path in _statistics_paths(update)]:
+        _refuse_elsewhere(snapshot, path)
     current = after.current_id
     is_new = current is not None and current not in known
     moves = (yield from _moves(snapshot, after, entry, own, given)) if is_new else False

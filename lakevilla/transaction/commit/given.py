@@ -21,12 +21,14 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 from lakevilla.formats.base import Change, ClientUpdates
+from lakevilla.formats.iceberg.commit import TXN_IDS
 from lakevilla.formats.iceberg.given import consequence
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.metadata.requirements import check_requirements
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
-from lakevilla.global_log.head import successor
-from lakevilla.global_log.repo import HeldHead, commits_since, replace_head
+from lakevilla.global_log.head import find_commit, successor
+from lakevilla.global_log.repo import HeldHead, commits_since, load_tables, replace_head
+from lakevilla.lake.publishing.outcome import result_of
 from lakevilla.lake.publishing.publish import publish_once
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.view import View
@@ -37,6 +39,7 @@ from lakevilla.sublogs.operations import Given, snapshots_removed
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.checks import kept_by_a_ref
+from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
 
@@ -108,10 +111,28 @@ def give(
             answer = yield from _compared_and_decided(txn, joined)
         except AlreadyCommitted as error:
             answer = yield from _settled(txn, joined, error.result)
+        except (InvalidOperation, TableNotFound, UnsupportedTableFeature) as error:
+            # What waits for its log may be an earlier write of this very request.
+            if not (yield from _has_pending(txn, joined)):
+                raise
+            return Answer("unknown", error.message)
         if answer is not None:
             return answer
+        # None of its commits is under way any more: the next one of its key need not wait for it.
+        yield from abort(txn)
     tables = ", ".join(one.location for one in joined)
     return Answer("busy", f"other clients have changed {tables} {BEGINNINGS} times in a row")
+
+
+def _has_pending(txn: TransactionState, requests: Sequence[TableRequest]) -> Program[bool]:
+    """Return whether HEAD has commits that are decided and that it does not know to be in a log."""
+    held = yield from txn.context.head()
+    if held is None:
+        return False
+    locations = [one.location for one in requests]
+    yield from load_tables(held.head, locations)
+    states = [held.head.tables.get(one) for one in locations]
+    return any(state is not None and state.pending for state in states)
 
 
 def _joined(requests: Iterable[TableRequest]) -> list[TableRequest]:
@@ -147,7 +168,7 @@ def _compared_and_decided(
     documents = {one: _document(view) for one, view in views.items()}
     there = _there(requests, documents)  # G2
     if there is not None:
-        return there
+        return (yield from _there_wholly(txn, requests, documents, there))
     try:
         yield from _note_operations(txn, requests, views, documents)  # G3 and G4
     except ConflictError as error:
@@ -239,6 +260,33 @@ def _there(requests: Sequence[TableRequest], documents: Mapping[str, Metadata]) 
         names = [one.location for one, has in zip(with_snapshots, found, strict=True) if has]
         return Answer("unknown", f"the request took effect on {', '.join(names)} alone")
     return None
+
+
+def _there_wholly(
+    txn: TransactionState,
+    requests: Sequence[TableRequest],
+    documents: Mapping[str, Metadata],
+    answer: Answer,
+) -> Program[Answer]:
+    """Return the answer to a request whose snapshots are there, also if a table gets none.
+
+    Such a table's file does not show whether it has the updates: they may be void there alone. The
+    commit that made the snapshots tells, as long as HEAD names it.
+    """
+    if answer.outcome != "done" or all(one.snapshots for one in requests if one.updates):
+        return answer
+    made = [
+        (documents[one.location].snapshot(number) or {}).get("summary") or {}
+        for one in requests
+        for number in one.snapshots
+    ]
+    ids = {str(summary.get(TXN_IDS, "")).rpartition(",")[2] for summary in made} - {""}
+    head = txn.head
+    found = find_commit(head.commits, next(iter(ids))) if head and len(ids) == 1 else None
+    if head is None or found is None:
+        return Answer("unknown", "the request's snapshots are there, and its other updates may be")
+    result = yield from result_of(txn.context, head, found, found.txn)
+    return (yield from _settled(txn, requests, result))
 
 
 def _note_operations(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -361,6 +363,37 @@ def test_a_request_that_is_void_on_one_of_two_tables_is_never_refused(
     assert give(lake, changes).outcome == "unknown", "asked again"
 
 
+def test_a_request_that_is_void_on_a_table_without_a_snapshot_is_never_done(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    changes = [
+        client.request(client.load("t"), append),
+        client.request(client.load("u"), set_a_property),
+    ]
+    store = with_foreign(lake, lambda t: append(t, OTHERS), lambda k: is_version(k, "u"), "u")
+    assert give(lake, changes).outcome == "unknown"
+    assert store.happened
+    again = give(lake, changes)
+    assert again.outcome == "unknown", "asked again: t has its snapshot, u not its property"
+    assert "have changed u" in again.message
+    assert "owner" not in client.load("u").metadata.properties
+
+
+def test_a_request_with_a_table_without_a_snapshot_is_done_once(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    changes = [
+        client.request(client.load("t"), append),
+        client.request(client.load("u"), set_a_property),
+    ]
+    assert give(lake, changes).outcome == "done"
+    before = log(lake, "u")
+    lake.run(lambda txn: txn.append("t", [{"id": 7, "v": "y"}]))
+    assert give(lake, changes).outcome == "done", "asked again"
+    assert log(lake, "u") == before
+    assert ids(lake) == [1, 2, 3, 4, 7]
+
+
 def test_a_refusal_by_a_version_that_head_does_not_know_replaces_head(
     lake: lv.Lake, client: IcebergClient
 ) -> None:
@@ -580,3 +613,75 @@ def with_statistics(lake: lv.Lake, change: TableChange) -> TableChange:
     }
     update = {"action": "set-statistics", "statistics": one}
     return TableChange(change.table, change.requirements, [*change.updates, update])
+
+
+def test_a_request_that_is_decided_is_not_refused_by_a_log_that_takes_no_version(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    with unpublished(lake, is_version):
+        assert give(lake, [change]).outcome == "unknown"
+    metadata = Path(lake.root, "t/metadata")
+    compressed = metadata / "v2.gz.metadata.json"
+    compressed.write_bytes(gzip.compress((metadata / "v1.metadata.json").read_bytes()))
+    with lv.connect(lake.root) as other:
+        answer = give(other, [change])
+        assert answer.outcome == "unknown"
+        assert "compressed" in answer.message
+        compressed.unlink()
+        assert give(other, [change]).outcome == "done"
+    assert ids(lake) == [1, 2, 3, 4]
+
+
+def test_a_request_with_a_key_that_begins_again_does_not_wait_for_itself(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), set_a_property)
+    change = TableChange("t", (), change.updates)
+    with lv.connect(lake.root) as other:
+
+        def meanwhile() -> None:
+            other.run(lambda txn: txn.append("t", OTHERS))
+
+        began = time.monotonic()
+        with interrupted(lake, is_head, meanwhile):
+            assert give(lake, [change], key="k").outcome == "done"
+    assert time.monotonic() - began < lv.Settings().lease_seconds / 2
+    assert give(lake, [change], key="k").outcome == "done"
+    assert ids(lake) == [1, 2, 3, 9]
+    assert client.load("t").metadata.properties["owner"] == "ann"
+
+
+def test_files_of_a_client_stay_where_its_request_is_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    there = set(Path(lake.root, "t").rglob("*"))
+    with lv.connect(lake.root) as other:
+
+        def meanwhile() -> None:
+            other.run(lambda txn: txn.append("t", OTHERS))
+
+        with interrupted(lake, is_head, meanwhile):
+            assert give(lake, [change], key="k").outcome == "conflict"
+    assert there <= set(Path(lake.root, "t").rglob("*")), "only the client deletes them"
+
+
+def test_a_rollback_of_a_client_is_the_lake_s_own_version(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    first = client.load("t").metadata.current_snapshot_id
+    lake.run(lambda txn: txn.append("t", MORE))
+    back = {
+        "action": "set-snapshot-ref",
+        "ref-name": "main",
+        "type": "branch",
+        "snapshot-id": first,
+    }
+    assert give(lake, [TableChange("t", (), [back])]).outcome == "done"
+    assert ids(lake) == [1, 2, 3]
+    txn = lake.history(1)[0].txn_id
+    Path(lake.root, HEAD_KEY).unlink()
+    with lv.connect(lake.root) as other:
+        report = other.recover(rebuild_head=True)
+    assert txn not in [one.txn_id for one in report.findings], "it is in the table's log"

@@ -39,6 +39,10 @@ def test_each_request_needs_the_token(lake: lv.Lake) -> None:
             assert stranger.refused(path)[:2] == (401, "NotAuthorizedException")
             wrong = {"Authorization": "Bearer secret2"}
             assert stranger.refused(path, headers=wrong)[0] == 401
+            other = {"Authorization": "Basic secret"}
+            assert stranger.refused(path, headers=other)[0] == 401
+        known = {"Authorization": "bearer secret"}  # schemes have no case
+        assert stranger.ask("/namespaces", headers=known).status_code == 200
 
 
 def test_other_machines_reach_no_gateway_without_a_token(lake: lv.Lake) -> None:
@@ -107,3 +111,11 @@ def test_the_command_serves_until_a_signal_ends_it(lake: lv.Lake) -> None:
         assert Gateway(found[0]).pyiceberg().list_tables("root") == [("root", "stock")]
         process.terminate()
         assert process.wait(30) in (0, -15, 143)
+
+
+@pytest.mark.parametrize(
+    "query", ["pageToken=x", "pageToken=[1]", "pageToken={}", f"pageSize={'9' * 5000}"]
+)
+def test_a_page_that_does_not_exist_is_refused(gateway: Gateway, query: str) -> None:
+    for path in ("/namespaces", "/namespaces/root/tables"):
+        assert gateway.refused(f"{path}?{query}")[0] == 400

@@ -105,7 +105,7 @@ def test_a_request_is_refused_by_what_is_wrong_with_it(lake: lv.Lake, gateway: G
     assert sent(gateway, "stock", updates="x")[0] == 400
     assert sent(gateway, "stock", updates=update * 1001)[0] == 413
     created = [{"type": "assert-create"}]
-    assert sent(gateway, "new", requirements=created, updates=update)[0] == 406
+    assert sent(gateway, "new", requirements=created, updates=update)[0] == 400
     outside = [{"action": "set-location", "location": "/elsewhere"}]
     assert sent(gateway, "stock", updates=outside)[0] == 400
     empty = {"method": "POST", "json": {"table-changes": []}}

@@ -136,3 +136,45 @@ def test_an_older_metadata_file_is_not_registered(lake: lv.Lake, gateway: Gatewa
     assert "stock" not in lake
     body["metadata-location"] = "/etc/passwd"
     assert gateway.refused("/namespaces/root/register", method="POST", json=body)[0] == 400
+
+
+def test_a_table_outside_of_the_lake_is_not_registered(
+    lake: lv.Lake, gateway: Gateway, tmp_path: Path
+) -> None:
+    with lv.connect(tmp_path / "other") as other:
+        other.create_table("t", accounts(1), format="iceberg")
+        other.unregister("t")
+    there = tmp_path / "other/t/metadata/v1.metadata.json"
+    for location in (str(there), f"file://{there}"):
+        body = {"name": "t", "metadata-location": location}
+        asked = gateway.refused("/namespaces/sales/register", method="POST", json=body)
+        assert asked[0] == 400
+        assert "not below the lake's root" in asked[2]
+    assert (
+        gateway.refused("/namespaces/sales/tables/t?purgeRequested=true", method="DELETE")[0] == 404
+    )
+    assert there.exists()
+
+
+def test_a_delta_table_that_is_refused_is_not_registered(lake: lv.Lake, gateway: Gateway) -> None:
+    lake.create_table("plain", accounts(1), format="delta")
+    lake.unregister("plain")
+    location = f"{lake.root}/plain/metadata/v1.metadata.json"
+    body = {"name": "plain", "metadata-location": location}
+    assert gateway.refused("/namespaces/sales/register", method="POST", json=body)[0] == 406
+    assert "sales/plain" not in lake
+    assert "plain" not in lake
+
+
+def test_a_name_of_two_tables_means_none_of_them(lake: lv.Lake, gateway: Gateway) -> None:
+    lake.create_table("root/stock", accounts(5), format="iceberg")
+    path = "/namespaces/root/tables/stock"
+    for options in ({}, {"method": "DELETE"}, {"method": "POST", "json": {}}):
+        status, _, message = gateway.refused(path, **options)
+        assert status == 400
+        assert "stock and root/stock" in message
+    assert "stock" in lake
+    lake.rename_table("root/stock", "shop/stock")
+    assert gateway.ask(path, method="DELETE").status_code == 204
+    assert gateway.refused(path, method="DELETE")[0] == 404
+    assert lake.read("shop/stock").num_rows == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,18 @@ def test_a_table_that_has_not_changed_is_not_sent_again(lake: lv.Lake, gateway: 
     assert changed.headers["ETag"] != tag
 
 
+def test_a_table_that_is_made_again_is_sent_again(lake: lv.Lake, gateway: Gateway) -> None:
+    path = "/namespaces/root/tables/stock"
+    first = gateway.ask(path)
+    assert gateway.ask(f"{path}?purgeRequested=true", method="DELETE").status_code == 204
+    with lv.connect(lake.root, settings=lv.Settings(reuse_after_seconds=0)) as other:
+        other.create_table("stock", accounts(7), format="iceberg")
+    again = gateway.ask(path, headers={"If-None-Match": first.headers["ETag"]})
+    assert again.status_code == 200
+    assert again.json()["metadata-location"] == first.json()["metadata-location"]
+    assert again.json()["metadata"]["table-uuid"] != first.json()["metadata"]["table-uuid"]
+
+
 def test_a_client_that_wants_named_snapshots_gets_no_others(
     lake: lv.Lake, gateway: Gateway
 ) -> None:
@@ -107,6 +120,18 @@ def test_a_client_that_wants_named_snapshots_gets_no_others(
     (one,) = named.json()["metadata"]["snapshots"]
     assert one["snapshot-id"] == every.json()["metadata"]["current-snapshot-id"]
     assert named.headers["ETag"] != every.headers["ETag"]
+
+
+def test_the_current_snapshot_of_a_file_without_refs_is_named(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    (file,) = Path(lake.root, "stock/metadata").glob("v1.metadata.json")
+    parts = json.loads(file.read_bytes())
+    del parts["refs"]  # an older writer's
+    file.write_text(json.dumps(parts))
+    with lv.connect(lake.root) as other, serving(other) as fresh:
+        told = fresh.ask("/namespaces/root/tables/stock?snapshots=refs").json()["metadata"]
+    assert [one["snapshot-id"] for one in told["snapshots"]] == [told["current-snapshot-id"]]
 
 
 def test_a_warm_load_costs_two_gets(lake: lv.Lake, gateway: Gateway) -> None:
@@ -142,7 +167,7 @@ def test_a_delta_table_is_listed_and_refused_by_name(lake: lv.Lake, gateway: Gat
 
 
 def test_the_gateway_refuses_by_name_what_it_does_not_have(gateway: Gateway) -> None:
-    body = {"name": "new", "schema": {"type": "struct", "fields": []}, "stage-create": True}
-    status, kind, _ = gateway.refused("/namespaces/root/tables", method="POST", json=body)
-    assert (status, kind) == (406, "UnsupportedOperationException")
-    assert gateway.refused("/namespaces/root/views")[0] == 404
+    for path in ("/namespaces/root/views", "/namespaces/root/tables/stock/plan"):
+        status, _, message = gateway.refused(path)
+        assert status == 404
+        assert path in message

@@ -28,7 +28,7 @@ def check_requirements(
     """
     for requirement in requirements:
         kind = requirement.get("type")
-        if kind not in KNOWN_REQUIREMENTS:
+        if not isinstance(kind, str) or kind not in KNOWN_REQUIREMENTS:
             raise InvalidOperation(
                 f"table {table}: the requirement {kind!r} is none that this version knows: "
                 f"{', '.join(sorted(KNOWN_REQUIREMENTS))}",

@@ -22,6 +22,15 @@ _VERSIONS = (2, 3)
 _LAST = -1
 _NONE = -1
 _LAST_PARTITION_ID = 999
+#: Ids of fields are 32-bit numbers, of which the specification reserves the last 200.
+_MOST_FIELD_ID = 2**31 - 201
+#: The files of a table have numbers of 64 bits. Of sequence numbers and row ids, a request leaves
+#: most to the commits after it: a commit that is decided must find one.
+_MOST = 2**63 - 1
+_MOST_GIVEN = 2**60
+#: Lists, maps and structs within each other; engines need longer and longer for each level.
+_MOST_DEPTH = 16
+_DIRECTIONS, _NULL_ORDERS = ("asc", "desc"), ("nulls-first", "nulls-last")
 #: Properties with this prefix are the lake's own: they record what it has published.
 OWN_PREFIX = "lakevilla."
 #: Updates of the specification that LakeVilla refuses, with the reason.
@@ -275,18 +284,31 @@ class _Draft:
 
 def _apply(draft: _Draft, update: Mapping[str, Any]) -> None:
     action = update.get("action")
-    if action in _REFUSED:
+    if isinstance(action, str) and action in _REFUSED:
         raise draft.refused(f"the update {action!r} can't be made: {_REFUSED[action]}")
-    if action not in KNOWN_UPDATES:
+    if not isinstance(action, str) or action not in KNOWN_UPDATES:
         known = ", ".join(sorted(KNOWN_UPDATES))
         raise draft.refused(f"the update {action!r} is none that this version knows: {known}")
     try:
+        _check_numbers(update)
         one: _Any = msgspec.convert(update, _Any)
         _HOW[type(one)](draft, one)
     except LakeVillaError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise draft.refused(f"the update {action!r} is malformed: {error}") from None
+
+
+def _check_numbers(value: Any) -> None:
+    """Refuse a number that no file of a table can have. Raises ``ValueError``."""
+    if isinstance(value, Mapping):
+        for one in value.values():
+            _check_numbers(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _check_numbers(one)
+    elif isinstance(value, int) and not -_MOST - 1 <= value <= _MOST:
+        raise ValueError(f"the number {value:.3e} has more than 64 bits")
 
 
 # ------------------------------------------------------------------ one update each
@@ -334,9 +356,16 @@ def _refuse_own(draft: _Draft, names: Iterable[str]) -> None:
 
 def _add_schema(draft: _Draft, update: _AddSchema) -> None:
     schema = update.schema
+    _check_type({"type": "struct", "fields": schema["fields"]}, _MOST_DEPTH)
     fields = list(full_names(schema["fields"]))
-    if len({number for _, number in fields}) < len(fields):
+    if not fields:
+        raise draft.refused("a schema has no field")
+    numbers = {number for _, number in fields}
+    if len(numbers) < len(fields):
         raise draft.refused("two fields of a schema have one id")
+    _check_ids([*numbers, update.last_column_id or 0], "a field")
+    if not numbers.issuperset(_convert(schema.get("identifier-field-ids") or [], list[int])):
+        raise draft.refused("a schema is identified by fields that it lacks")
     number = _numbered(
         draft, "schemas", "schema-id", schema, _schema_parts, schema.get("schema-id")
     )
@@ -344,6 +373,34 @@ def _add_schema(draft: _Draft, update: _AddSchema) -> None:
     known = draft.parts["last-column-id"]
     draft.parts["last-column-id"] = max(known, highest, update.last_column_id or 0)
     draft.last["schema"] = number
+
+
+def _check_type(kind: Any, depth: int) -> None:
+    """Refuse a type that is none, or nested too deep. Raises ``ValueError``."""
+    if isinstance(kind, str):
+        return
+    if depth < 0:
+        raise ValueError(f"a type is nested more than {_MOST_DEPTH} deep")
+    if kind["type"] == "struct":
+        names = [_convert(field["name"], str) for field in kind["fields"]]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two fields of a struct have one name: {', '.join(names)}")
+        for field in kind["fields"]:
+            _convert(field["required"], bool)
+            _check_type(field["type"], depth - 1)
+        return
+    for part in {"list": ("element",), "map": ("key", "value")}[kind["type"]]:
+        _check_type(kind[part], depth - 1)
+
+
+def _check_ids(numbers: Iterable[Any], what: str) -> None:
+    for number in numbers:
+        if not 0 <= _convert(number, int) <= _MOST_FIELD_ID:
+            raise ValueError(f"{what} has the id {number}, not one from 0 to {_MOST_FIELD_ID}")
+
+
+def _convert(value: Any, kind: type[T]) -> T:
+    return msgspec.convert(value, kind)
 
 
 def _set_current_schema(draft: _Draft, update: _SetCurrentSchema) -> None:
@@ -376,6 +433,10 @@ def _add_spec(draft: _Draft, update: _AddSpec) -> None:
             number = known.get((field["source-id"], field["transform"], field["name"]), last + 1)
         last = max(last, number)
         fields.append({**field, "field-id": number})
+    for key in ("name", "field-id"):
+        if len({field[key] for field in fields}) < len(fields):
+            raise draft.refused(f"two fields of a partition spec have one {key}")
+    _check_ids([field["field-id"] for field in fields], "a partition field")
     _check_sources(draft, fields, "a partition spec")
     spec = {"spec-id": update.spec.get("spec-id", 0), "fields": fields}
     draft.last["partition spec"] = _numbered(
@@ -401,6 +462,10 @@ def _remove_specs(draft: _Draft, update: _RemoveSpecs) -> None:
 def _add_sort_order(draft: _Draft, update: _AddSortOrder) -> None:
     order = update.sort_order
     _check_sources(draft, order["fields"], "a sort order")
+    for field in order["fields"]:
+        if field["direction"] not in _DIRECTIONS or field["null-order"] not in _NULL_ORDERS:
+            raise draft.refused("a sort order has fields of another direction or order of nulls")
+    _convert(order.get("order-id") or 0, int)
     # No order at all has the number 0, and each other one a greater number (spec, "Sorting").
     wanted = (order.get("order-id") or 1) if order["fields"] else 0
     draft.last["sort order"] = _numbered(
@@ -473,6 +538,10 @@ def _add_snapshot(draft: _Draft, update: _AddSnapshot) -> None:
     one = msgspec.convert(update.snapshot, _Snapshot)
     if any(known["snapshot-id"] == one.snapshot_id for known in draft.rows("snapshots")):
         raise draft.refused(f"it has a snapshot {one.snapshot_id} already")
+    if one.snapshot_id < 0:
+        raise draft.refused(f"snapshot {one.snapshot_id} has a number below 0")
+    if one.sequence_number > _MOST_GIVEN:
+        raise draft.refused(f"snapshot {one.snapshot_id} leaves no sequence numbers for others")
     last = parts["last-sequence-number"]
     if one.sequence_number <= last and one.parent_snapshot_id is not None:
         raise draft.outdated(
@@ -494,6 +563,8 @@ def _give_out_row_ids(draft: _Draft, one: _Snapshot) -> None:
             f"snapshot {one.snapshot_id} does not say first-row-id and added-rows, as version 3 "
             "requires"
         )
+    if one.first_row_id + one.added_rows > _MOST_GIVEN:
+        raise draft.refused(f"snapshot {one.snapshot_id} leaves no row ids for others")
     mark = draft.parts.get("next-row-id") or 0
     if one.first_row_id < mark:
         raise draft.outdated(
@@ -559,8 +630,8 @@ def _set_partition_statistics(draft: _Draft, update: _SetPartitionStatistics) ->
 
 
 def _replace_statistics(draft: _Draft, name: str, one: Parts) -> None:
-    number = int(one["snapshot-id"])
-    if not isinstance(one["statistics-path"], str):
+    number = _convert(one["snapshot-id"], int)
+    if not _convert(one["statistics-path"], str):
         raise draft.refused(f"the {name} of snapshot {number} have no path")
     draft.parts[name] = [*_other_statistics(draft, name, number), one]
 

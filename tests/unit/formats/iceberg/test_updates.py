@@ -447,6 +447,27 @@ def test_a_snapshot_that_is_behind_is_a_conflict(changes: Parts, words: str) -> 
         updated(parts, [snapshot(2, parts, **changes)], NOW, "t")
 
 
+def nested(depth: int) -> Any:
+    kind: Any = "int"
+    for number in range(depth):
+        kind = {
+            "type": "list",
+            "element-id": 10 + number,
+            "element-required": False,
+            "element": kind,
+        }
+    return kind
+
+
+def spec_of(*fields: tuple[str, int | None]) -> Update:
+    listed = [
+        {"source-id": source, "transform": "identity", "name": name}
+        | ({} if number is None else {"field-id": number})
+        for source, (name, number) in enumerate(fields, 1)
+    ]
+    return {"action": "add-spec", "spec": {"fields": listed}}
+
+
 WRONG: dict[str, tuple[Update, str]] = {
     "unknown": ({"action": "make-coffee"}, "'make-coffee' is none that this version knows"),
     "no action": ({}, "None is none that this version knows"),
@@ -498,6 +519,71 @@ WRONG: dict[str, tuple[Update, str]] = {
         "keeps no others",
     ),
     "kept by zero": ({**main_at(1), "max-ref-age-ms": 0}, "numbers above 0"),
+    "an action that is no name": ({"action": []}, "is none that this version knows"),
+    "more than 64 bits": (
+        {"action": "add-schema", "schema": schema(2**64, field(3, "c"))},
+        "more than 64 bits",
+    ),
+    "an id of more than 32 bits": (
+        {"action": "add-schema", "schema": schema(1, field(2**31, "c"))},
+        "a field has the id",
+    ),
+    "one name twice": (
+        {"action": "add-schema", "schema": schema(1, field(1, "a"), field(3, "a"))},
+        "have one name",
+    ),
+    "nested too deep": (
+        {"action": "add-schema", "schema": schema(1, field(3, "c", nested(17)))},
+        "nested more than 16 deep",
+    ),
+    "perhaps required": (
+        {"action": "add-schema", "schema": schema(1, {**field(3, "c"), "required": "yes"})},
+        "is malformed",
+    ),
+    "no fields": ({"action": "add-schema", "schema": schema(1)}, "has no field"),
+    "identified by no field": (
+        {
+            "action": "add-schema",
+            "schema": {**schema(1, field(1, "a")), "identifier-field-ids": [9]},
+        },
+        "fields that it lacks",
+    ),
+    "one partition name twice": (spec_of(("a", None), ("a", None)), "have one name"),
+    "one partition id twice": (spec_of(("a", 1000), ("b", 1000)), "have one field-id"),
+    "an order up": (
+        {
+            "action": "add-sort-order",
+            "sort-order": {
+                "fields": [
+                    {
+                        "source-id": 1,
+                        "transform": "identity",
+                        "direction": "up",
+                        "null-order": "nulls-first",
+                    }
+                ]
+            },
+        },
+        "another direction",
+    ),
+    "statistics of a word": (
+        {
+            "action": "set-statistics",
+            "statistics": {"snapshot-id": "1", "statistics-path": "s3://lake/t/metadata/s"},
+        },
+        "is malformed",
+    ),
+    "snapshot below zero": (snapshot(-5, {**made(), "last-sequence-number": 1}), "below 0"),
+    "the last sequence number": (
+        snapshot(2, made(), **{"sequence-number": 2**63 - 1}),
+        "no sequence numbers for others",
+    ),
+    "the last row id": (
+        snapshot(
+            2, {**made(), "last-sequence-number": 1}, **{"first-row-id": 9, "added-rows": 2**62}
+        ),
+        "no row ids for others",
+    ),
     "no row ids": (snapshot(2, {**made(), "last-sequence-number": 1}), "does not say first-row-id"),
 }
 
@@ -615,6 +701,7 @@ def test_each_requirement_fails_where_there_is_no_table() -> None:
     ("requirement", "words"),
     [
         ({"type": "assert-luck"}, "'assert-luck' is none that this version knows"),
+        ({"type": []}, "is none that this version knows"),
         ({"type": "assert-table-uuid"}, "'assert-table-uuid' is malformed"),
     ],
 )
