@@ -37,9 +37,10 @@ _LOG = logging.getLogger("lakevilla.serve")
 _MOST_BODY_BYTES = 16 << 20
 #: A page has at most so many names.
 _MOST_NAMES = 10_000
-#: A table's part of a commit has at most so many updates.
+#: A commit has at most so many updates.
 _MOST_UPDATES = 1000
 _KEY = "idempotency-key"
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]*))(?::\d*)?")
 #: The names of this machine for clients on it.
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -138,8 +139,8 @@ class Access:
 
     def check(self, request: Request) -> None:
         """Refuse a request that may not be answered."""
-        host = request.headers.get("host", "")
-        name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.split(":")[0]
+        found = _HOST.fullmatch(request.headers.get("host", ""))
+        name = "" if found is None else found["v6"] or found["name"]
         if self.hosts is not None and name.lower() not in self.hosts:
             message = f"host {name!r} is not served here: start the gateway with --host-name {name}"
             raise Refusal(421, "BadRequestException", message)
@@ -159,7 +160,9 @@ def application(catalog: Catalog, access: Access | None = None) -> ASGIApp:
         for one in _ENDPOINTS:
             answer = _endpoint(catalog, allowed, one)
             routes.append(Route(f"{start}{one.path}", answer, methods=[one.method]))
-    return _ByRawPath(Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route}))
+    app = Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route})
+    app.router.redirect_slashes = False
+    return _ByRawPath(app)
 
 
 class _ByRawPath:
@@ -402,6 +405,8 @@ def _rename_table(catalog: Catalog, call: Call) -> Answer:
 
 def _identifier(call: Call, name: str) -> tuple[Namespace, str]:
     found = call.field(name, _Identifier)
+    if not found.name or not found.namespace or not all(found.namespace):
+        raise Refusal(400, "BadRequestException", f"a part of the name in {name!r} is empty")
     return found.namespace, found.name
 
 
@@ -433,6 +438,7 @@ def _commit_tables(catalog: Catalog, call: Call) -> Answer:
     for number, part in enumerate(call.field("table-changes", list[dict[str, Any]])):
         table = _of(part, "identifier", _Identifier, f"table change {number}")
         changes.append(_change((table.namespace, table.name), part))
+    _check_number(sum(len(change.updates) for change in changes))
     if not changes:
         raise Refusal(400, "BadRequestException", "'table-changes' of the body is empty")
     catalog.commit(changes, call.headers.get(_KEY))
@@ -444,10 +450,14 @@ def _change(table: tuple[Namespace, str], part: Mapping[str, Any]) -> Change:
         _of(part, name, list[dict[str, Any]], "the body") if part.get(name) else []
         for name in ("requirements", "updates")
     )
-    if len(updates) > _MOST_UPDATES:
-        message = f"a commit has {len(updates)} updates: {_MOST_UPDATES} are the most"
-        raise Refusal(413, "BadRequestException", message)
+    _check_number(len(updates))
     return Change(table, requirements, updates)
+
+
+def _check_number(updates: int) -> None:
+    if updates > _MOST_UPDATES:
+        message = f"a commit has {updates} updates: {_MOST_UPDATES} are the most"
+        raise Refusal(413, "BadRequestException", message)
 
 
 def _make_table(catalog: Catalog, call: Call) -> Answer:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from lakevilla.arrow.nesting import document
-from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, StoreError
 from lakevilla.formats.base import Attempt, Change, ClientUpdates, CommitInfo
 from lakevilla.formats.files import DataFile, is_elsewhere
 from lakevilla.formats.iceberg.commit import (
@@ -101,6 +102,31 @@ def consequence(
         moves,
         tuple(dict.fromkeys(place.path(one) for one in named)),
     )
+
+
+def names_live_files(
+    snapshot: IcebergSnapshot, updates: Sequence[Mapping[str, Any]]
+) -> Program[bool]:
+    """Return whether a version has a data file that the new snapshots of updates add.
+
+    Then the updates took effect, though others may have expired their snapshots since.
+    """
+    given = [one.get("snapshot") for one in updates if one.get("action") == "add-snapshot"]
+    try:
+        own = yield from _own_manifests(
+            snapshot, [one for one in given if isinstance(one, Mapping)]
+        )
+        parts = yield from entries_in(snapshot, own)
+    except (LakeVillaError, KeyError) as error:
+        if isinstance(error, StoreError):
+            raise
+        return False  # what they name can't be read, so it was never committed
+    added = [part["path"].filter(pc.equal(part["status"], ADDED)) for part in parts]
+    if not added:
+        return False
+    live = yield from snapshot.files()
+    named = pa.chunked_array([chunk for one in added for chunk in one.chunks], pa.string())
+    return bool(pc.any(pc.is_in(live["path"], value_set=named.combine_chunks())).as_py())
 
 
 def is_on_base(snapshot: IcebergSnapshot, given: ClientUpdates) -> bool:

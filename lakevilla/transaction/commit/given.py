@@ -22,7 +22,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import Change, ClientUpdates
 from lakevilla.formats.iceberg.commit import TXN_IDS
-from lakevilla.formats.iceberg.given import consequence
+from lakevilla.formats.iceberg.given import consequence, names_live_files
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.metadata.requirements import check_requirements
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
@@ -110,6 +110,10 @@ def give(
         try:
             answer = yield from _compared_and_decided(txn, joined)
         except AlreadyCommitted as error:
+            known = None if error.result is None else error.result.versions
+            if known is not None and not known.keys() >= {o.location for o in joined if o.updates}:
+                why = "the idempotency key was used for a commit of other tables: take a new one"
+                return Answer("invalid", why)
             answer = yield from _settled(txn, joined, error.result)
         except (InvalidOperation, TableNotFound, UnsupportedTableFeature) as error:
             # What waits for its log may be an earlier write of this very request.
@@ -172,6 +176,12 @@ def _compared_and_decided(
     try:
         yield from _note_operations(txn, requests, views, documents)  # G3 and G4
     except ConflictError as error:
+        for one in requests:
+            base = views[one.location].base
+            assert isinstance(base, IcebergSnapshot)
+            if (yield from names_live_files(base, one.updates)):
+                why = f"table {one.location} has files of the request: it may have taken effect"
+                return Answer("unknown", why)
         return (yield from _refused_for_good(txn, views, error))
     except UnsupportedTableFeature as error:
         return Answer("unsupported", error.message)

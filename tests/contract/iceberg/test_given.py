@@ -685,3 +685,32 @@ def test_a_rollback_of_a_client_is_the_lake_s_own_version(
     with lv.connect(lake.root) as other:
         report = other.recover(rebuild_head=True)
     assert txn not in [one.txn_id for one in report.findings], "it is in the table's log"
+
+
+def test_a_request_whose_snapshot_is_expired_is_not_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    """A client that is refused deletes its files, which are the table's by now."""
+    change = client.request(client.load("t"), append)
+    assert give(lake, [change]).outcome == "done"
+    number = client.load("t").metadata.current_snapshot_id
+    lake.run(lambda txn: txn.append("t", OTHERS))
+    expire = {"action": "remove-snapshots", "snapshot-ids": [number]}
+    assert give(lake, [TableChange("t", (), [expire])]).outcome == "done"
+    answer = give(lake, [change])
+    assert answer.outcome == "unknown"
+    assert "may have taken effect" in answer.message
+    assert ids(lake) == [1, 2, 3, 4, 9]
+
+
+def test_a_key_of_other_tables_is_refused(lake: lv.Lake, client: IcebergClient) -> None:
+    one, other = (
+        TableChange(name, (), client.request(client.load(name), set_a_property).updates)
+        for name in ("t", "u")
+    )
+    assert give(lake, [one], key="k").outcome == "done"
+    assert give(lake, [one], key="k").outcome == "done"
+    answer = give(lake, [other], key="k")
+    assert answer.outcome == "invalid"
+    assert "idempotency key" in answer.message
+    assert "owner" not in client.load("u").metadata.properties

@@ -18,7 +18,9 @@ from tests.contract.serve.gateway import Gateway, serving
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "[::2]:80", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "[::2]:80", "[::1]evil", "localhost:80:x", ""]
+)
 def test_a_request_for_another_host_is_refused(gateway: Gateway, host: str) -> None:
     status, _, message = gateway.refused("/namespaces", headers={"Host": host})
     assert status == 421

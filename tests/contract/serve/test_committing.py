@@ -129,3 +129,20 @@ def test_a_protected_lake_is_written_by_no_iceberg_client(lake: lv.Lake, gateway
     with pytest.raises(Exception, match="protected"):
         table.append(arrow(1, table))
     assert lake.read("stock").num_rows == 2
+
+
+def test_a_spec_by_which_no_manifest_can_be_written_is_refused(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    """A later commit would be decided, and never published: the table would be stuck."""
+    fields = [
+        {"source-id": source, "field-id": 999 + source, "transform": "identity", "name": "x"}
+        for source in (1, 2)
+    ]
+    updates = [
+        {"action": "add-spec", "spec": {"fields": fields}},
+        {"action": "set-default-spec", "spec-id": -1},
+    ]
+    assert sent(gateway, "stock", updates=updates)[0] in (400, 406)
+    lake.run(lambda txn: txn.append("stock", accounts(1)))
+    assert gateway.ask("/namespaces/root/tables/stock").status_code == 200

@@ -387,6 +387,14 @@ class IcebergDefinition:
                     table=self.table,
                 )
         self._check_transforms()
+        names = [part.name for part in self.spec.fields]
+        if len(set(names)) < len(names) or len({p.field_id for p in self.spec.fields}) < len(names):
+            # No manifest can be written: a commit that is decided could not be published.
+            raise UnsupportedTableFeature(
+                f"table {self.table} is partitioned by {', '.join(names)}, of which two have one "
+                "name or id: set another partition spec with the client that made it",
+                table=self.table,
+            )
         for part in self.spec.fields:
             if str(part.transform) != "void" and part.source_id not in self._paths:
                 raise UnsupportedTableFeature(

@@ -67,7 +67,7 @@ def requested_metadata(
             location=uri,
             properties=properties,
         )
-    except (ValidationError, ValueError, TypeError, KeyError) as error:
+    except (ValidationError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidOperation(
             f"table {blank.table} can't be made: {str(error).strip()}", table=blank.table
         ) from None
