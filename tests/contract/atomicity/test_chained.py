@@ -65,6 +65,20 @@ def test_rows_stay_in_memory_until_the_lake_is_closed(lake: lv.Lake) -> None:
     assert balance(lake) == 4
 
 
+def test_calls_that_only_read_leave_the_rows_to_the_next(lake: lv.Lake) -> None:
+    def look(txn: lv.Transaction) -> int:
+        return balance(txn)
+
+    def add(txn: lv.Transaction) -> None:
+        txn.update("bank", {"balance": str(balance(txn) + 1)}, where="id = 0")
+
+    chained(lake, look, add)
+    assert lake.run(look) == 0
+    assert list(chain_of(inside(lake).context).rows._kept) == ["bank"]
+    lake.run(add)
+    assert lake.run(look) == 1
+
+
 def test_each_call_reads_what_the_one_before_has_written(lake: lv.Lake) -> None:
     calls: list[int] = []
     told: list[Any] = []

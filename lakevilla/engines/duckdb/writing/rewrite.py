@@ -503,6 +503,8 @@ def _packed(
 
 #: Rows of more files, or more of them, are not kept: each step would look through all of them.
 _MOST_KEPT_FILES, _MOST_KEPT_ROWS, _MOST_KEPT_COLUMNS = 256, 1_000_000, 200
+#: A read loads the rows of files of up to so many bytes together.
+_MOST_READ_BYTES = 8 * 1024 * 1024
 #: After so many steps rows are loaded anew: deleted ones, and those of lists, leave gaps in memory.
 _MOST_KEPT_STEPS = 5000
 #: The column with the number of a row's chain.
@@ -663,7 +665,7 @@ class Kept:
         if fresh:
             some = TableInput(layout, table.files.take(pa.array(fresh, pa.int64())))
             given = data_files(some.files)
-            if not loads or not self._has_room(given) or self._may_stay(given):
+            if not loads or not self._has_room(given) or not self._pays_to_load(given):
                 return None
             loading = limited_by_time(self._cursor), translated(layout.table)
             with loading[0], loading[1], self._looked_into(some):
@@ -748,13 +750,15 @@ class Kept:
             or self._rows + sum(count or 0 for count in rows) > _MOST_KEPT_ROWS
         )
 
-    def _may_stay(self, files: Sequence[DataFile]) -> bool:
-        """Return whether a statement may mark rows of one of these files, where it stays.
+    def _pays_to_load(self, files: Sequence[DataFile]) -> bool:
+        """Return whether a read shall load all rows of these files, of which it needs few.
 
-        A statement on rows that are kept rewrites their file.
+        Not if they are large, or loaded anew by each transaction; nor if a statement may mark rows
+        of one of them, as a statement on rows that are kept rewrites their file.
         """
-        largest = max((file.size for file in files), default=0)
-        return bool(self._layout.marks_deletes) and largest >= MARKS.least_bytes
+        sizes = [file.size for file in files]
+        marks = bool(self._layout.marks_deletes) and max(sizes, default=0) >= MARKS.least_bytes
+        return not (marks or self._layout.lineage) and sum(sizes) <= _MOST_READ_BYTES
 
     def _loaded(self, files: Files, known: Sequence[DataFile]) -> list[_KeptFile]:
         """Load the rows of files, each as a chain of its own."""

@@ -449,6 +449,7 @@ def _only_read(
     except LakeVillaError as raised:
         error, is_true = raised, False
     chain.answer(dict.fromkeys(found.members, Unchanged()) if is_true else refused(error))
+    chain.rows.take_back(found.txn)  # those of files that are stored
     yield from abort(found.txn)
 
 
