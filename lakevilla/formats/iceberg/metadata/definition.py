@@ -387,22 +387,7 @@ class IcebergDefinition:
                     table=self.table,
                 )
         self._check_transforms()
-        names = [part.name for part in self.spec.fields]
-        if len(set(names)) < len(names) or len({p.field_id for p in self.spec.fields}) < len(names):
-            # No manifest can be written: a commit that is decided could not be published.
-            raise UnsupportedTableFeature(
-                f"table {self.table} is partitioned by {', '.join(names)}, of which two have one "
-                "name or id: set another partition spec with the client that made it",
-                table=self.table,
-            )
-        for part in self.spec.fields:
-            if str(part.transform) != "void" and part.source_id not in self._paths:
-                raise UnsupportedTableFeature(
-                    f"table {self.table} is partitioned by {part.name}, a value of column id "
-                    f"{part.source_id}, which its schema lacks or has within a list or a map: "
-                    "change its partition spec with the client that made it",
-                    table=self.table,
-                )
+        self._check_parts()
         codec = self.properties.get(_METADATA_CODEC, "none").lower()
         if codec != "none" and not self.catalog:
             raise UnsupportedTableFeature(
@@ -427,6 +412,25 @@ class IcebergDefinition:
                 table=self.table,
             )
         return True
+
+    def _check_parts(self) -> None:
+        """Refuse a partition spec by which no manifest, or no data file, can be written."""
+        names = [part.name for part in self.spec.fields]
+        if len(set(names)) < len(names) or len({p.field_id for p in self.spec.fields}) < len(names):
+            # No manifest can be written: a commit that is decided could not be published.
+            raise UnsupportedTableFeature(
+                f"table {self.table} is partitioned by {', '.join(names)}, of which two have one "
+                "name or id: set another partition spec with the client that made it",
+                table=self.table,
+            )
+        for part in self.spec.fields:
+            if str(part.transform) != "void" and part.source_id not in self._paths:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} is partitioned by {part.name}, a value of column id "
+                    f"{part.source_id}, which its schema lacks or has within a list or a map: "
+                    "change its partition spec with the client that made it",
+                    table=self.table,
+                )
 
     def _check_transforms(self) -> None:
         """Refuse to write partitions of unknown transforms (spec, "Partition Transforms")."""
