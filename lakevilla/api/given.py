@@ -82,7 +82,9 @@ def stage(lake: Lake[Any], name: str, wish: TableWish) -> dict[str, Any]:
     blank = client.context.formats["iceberg"].blank(location, name)
     assert isinstance(blank, IcebergSnapshot)
     uri, table_id = client.uri_of(location), client.context.ids.uuid()
-    return requested_metadata(blank.definition, wish, uri, table_id)
+    parts = requested_metadata(blank.definition, wish, uri, table_id)
+    checked_definition(blank.definition, parts)
+    return parts
 
 
 def make_staged(lake: Lake[Any], name: str, updates: Sequence[Mapping[str, Any]]) -> None:

@@ -28,8 +28,9 @@ from lakevilla.api.given import TableWish
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.metadata.updates import refs_of
+from lakevilla.global_log.namespaces import Namespace
 from lakevilla.serve.catalog import Catalog, Change
-from lakevilla.serve.names import Namespace, parse_namespace
+from lakevilla.serve.names import parse_namespace
 from lakevilla.serve.refusal import Refusal, refusal_of
 
 _LOG = logging.getLogger("lakevilla.serve")

@@ -17,6 +17,7 @@ from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.namespaces import (
+    Namespace,
     change_properties,
     drop_namespace,
     made_namespaces,
@@ -30,7 +31,6 @@ from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.view import View, build_view
 from lakevilla.serve.names import (
     ROOT,
-    Namespace,
     dotted,
     identifier_of,
     lake_names,

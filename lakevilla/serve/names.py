@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote
 
+from lakevilla.global_log.namespaces import Namespace
 from lakevilla.serve.refusal import Refusal
-
-Namespace = tuple[str, ...]
 
 #: The namespace of tables whose names have no slash. DuckDB hides ``main`` of an attached catalog,
 #: and ``default`` is a keyword of SQL.

@@ -37,7 +37,7 @@ from lakevilla.formats.iceberg.metadata.file import (
     kept_versions,
     property_of,
 )
-from lakevilla.formats.iceberg.metadata.updates import refs_of, updated
+from lakevilla.formats.iceberg.metadata.updates import added_snapshots, refs_of, updated
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, entries_in, listed_by
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Program
@@ -87,7 +87,8 @@ def consequence(
             table=snapshot.table,
         ) from error
     _refuse_files_elsewhere(snapshot, entry.change.adds)
-    for path in [path for update in given.updates for path in _statistics_paths(update)]:
+    statistics = [path for update in given.updates for path in _statistics_paths(update)]
+    for path in statistics:
         _refuse_elsewhere(snapshot, path)
     current = after.current_id
     is_new = current is not None and current not in known
@@ -95,7 +96,7 @@ def consequence(
     place = snapshot.definition.place
     named = [str(one["manifest-list"]) for one in fresh]
     named += [one.manifest_path for one in own]
-    named += [path for update in given.updates for path in _statistics_paths(update)]
+    named += statistics
     return Consequence(
         msgspec.structs.replace(given, snapshot=current if is_new else None),
         _without_row_ids(before, entry.change),
@@ -111,11 +112,8 @@ def names_live_files(
 
     Then the updates took effect, though others may have expired their snapshots since.
     """
-    given = [one.get("snapshot") for one in updates if one.get("action") == "add-snapshot"]
     try:
-        own = yield from _own_manifests(
-            snapshot, [one for one in given if isinstance(one, Mapping)]
-        )
+        own = yield from _own_manifests(snapshot, added_snapshots(updates))
         parts = yield from entries_in(snapshot, own)
     except (LakeVillaError, KeyError) as error:
         if isinstance(error, StoreError):

@@ -23,7 +23,8 @@ from lakevilla.sublogs.operations import Delete, InlineSource, Merge, Operation,
 _VALUES = 64
 #: The same where the predicate is compared with rows that other transactions have changed.
 _MOST_KEYS = 256
-_NONE = Literal("boolean", "false")
+#: The predicate of a statement that matches, or makes, no row.
+NO_ROW = Literal("boolean", "false")
 
 
 def may_be_matched(
@@ -127,7 +128,7 @@ def _bounds(column: Column, values: pa.ChunkedArray, most: int) -> Expr | None:
         different = pc.unique(values.drop_null()) if len(values) <= _VALUES**2 else None
         if different is not None and len(different) <= most:
             if not len(different):
-                return _NONE
+                return NO_ROW
             return Call("in", (column, *(literal_of(type_, one.as_py()) for one in different)))
         least, greatest = (literal_of(type_, one.as_py()) for one in pc.min_max(values).values())
     except (pa.ArrowException, InvalidOperation, ValueError, OverflowError):
@@ -163,7 +164,7 @@ def rows_made(operation: Operation, target: pa.Schema) -> Expr | None:
     """
     match operation:
         case Delete():
-            return _NONE
+            return NO_ROW
         case Update(assignments=assignments, where=where):
             stay = all(column.path[0] not in assignments for column in columns(where))
             return where if stay else None
@@ -200,7 +201,7 @@ def _rows_merged(operation: Merge, target: pa.Schema, rows: pa.Table) -> Expr | 
     known = all_of(equal)
     made = None if known is None else reach(known, sides, target, rows)
     # A key that is NULL matches no row, and is inserted: keys that are all NULL do not mean no row.
-    return None if made == _NONE and rows.num_rows else made
+    return None if made == NO_ROW and rows.num_rows else made
 
 
 def are_disjoint(one: Expr, other: Expr, schema: pa.Schema) -> bool:

@@ -25,6 +25,7 @@ from lakevilla.formats.iceberg.commit import TXN_IDS
 from lakevilla.formats.iceberg.given import consequence, names_live_files
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.metadata.requirements import check_requirements
+from lakevilla.formats.iceberg.metadata.updates import added_snapshots
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import find_commit, successor
 from lakevilla.global_log.repo import HeldHead, commits_since, load_tables, replace_head
@@ -61,8 +62,7 @@ class TableRequest:
     @property
     def snapshots(self) -> set[int]:
         """The ids of the snapshots that the updates add."""
-        added = (one.get("snapshot") for one in self.updates if one.get("action") == "add-snapshot")
-        ids = (one.get("snapshot-id") for one in added if isinstance(one, Mapping))
+        ids = (one.get("snapshot-id") for one in added_snapshots(self.updates))
         return {number for number in ids if isinstance(number, int)}
 
 

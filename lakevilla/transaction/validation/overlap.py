@@ -29,9 +29,9 @@ from lakevilla.global_log.head import CommitSummary, Head, application_id, commi
 from lakevilla.global_log.rules import known_of, may_hold
 from lakevilla.global_log.summaries import Summary, fingerprint, together
 from lakevilla.lake.context import Tail
-from lakevilla.lake.operations.matching import are_disjoint, rows_made
+from lakevilla.lake.operations.matching import NO_ROW, are_disjoint, rows_made
 from lakevilla.lake.row_changes import only
-from lakevilla.sql.expressions.tree import Expr, Literal
+from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.binding import locate
 from lakevilla.sublogs.operations import (
@@ -53,7 +53,6 @@ from lakevilla.transaction.state.transaction import TransactionState
 #: The most files of a predicate that are compared by fingerprints; with more, the commit object is
 #: read.
 _MOST_CANDIDATES = 4096
-_NO_ROW = Literal("boolean", "false")
 #: Operations that bring no row back in a file that stays.
 _ONLY_MARK = (Append, Insert, Update, Delete, Merge, Overwrite)
 
@@ -197,7 +196,7 @@ def _makes_no(
     if len(wanted) < len(predicates):
         return False
     return bool(made) and all(
-        rows is not None and (rows == _NO_ROW or are_disjoint(where, rows, layout.schema))
+        rows is not None and (rows == NO_ROW or are_disjoint(where, rows, layout.schema))
         for rows in made
         for where in wanted
     )

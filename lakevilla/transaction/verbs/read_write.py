@@ -184,19 +184,18 @@ def scan(
 
     def see() -> Program[pa.RecordBatchReader]:
         kept, loads = txn.work.kept.get(location), txn.work.keeps_first
-        if kept is not None or loads:
-            table = yield from see_files(txn, location, where, held=True, kept=kept)
-            predicate = None if where is None else bind(where, table.layout.schema)
-            if kept is None:
-                kept = keep_rows(txn, location)
-            if kept is not None:
-                held = yield from held_files(txn, location, kept)
-                with held, during("data", location):
-                    found = yield from kept.scan(table, columns, predicate, loads=loads)
-                if found is not None:
-                    return found.to_reader()
-        table = yield from see_files(txn, location, where, held=True)
+        table = yield from see_files(txn, location, where, held=True, kept=kept)
         predicate = None if where is None else bind(where, table.layout.schema)
+        if kept is None and loads:
+            kept = keep_rows(txn, location)
+        if kept is not None:
+            held = yield from held_files(txn, location, kept)
+            with held, during("data", location):
+                found = yield from kept.scan(table, columns, predicate, loads=loads)
+            if found is not None:
+                return found.to_reader()
+            if txn.work.promised:  # the engine reads files that are made
+                table = yield from see_files(txn, location, where, held=True)
         # Rows that are read from the transaction's memory are all read now: the files may be
         # dropped before a caller has read a stream to its end.
         limit = txn.context.settings.in_memory_file_limit_bytes

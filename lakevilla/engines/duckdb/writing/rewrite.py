@@ -667,8 +667,7 @@ class Kept:
             given = data_files(some.files)
             if not loads or not self._has_room(given) or not self._pays_to_load(given):
                 return None
-            loading = limited_by_time(self._cursor), translated(layout.table)
-            with loading[0], loading[1], self._looked_into(some):
+            with limited_by_time(self._cursor), translated(layout.table), self._looked_into(some):
                 rewriter = yield from self._rewriter(some, _no_name)  # it reads deletes
                 self._loaded(rewriter.files, given)
             known = self._by_ref()

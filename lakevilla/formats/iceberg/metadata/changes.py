@@ -69,23 +69,12 @@ def create_table(
     """Return the change that creates a table. Raises ``InvalidOperation``."""
     table = blank.table
     fields, last = iceberg_fields(schema, table)
-    if not fields:
-        raise InvalidOperation(
-            f"table {table} has no columns; give a schema with some", table=table
-        )
+    refuse_empty(fields, table)
     refuse_twice([str(field["name"]) for field in fields], table)
-    wanted = {str(name): str(value) for name, value in properties.items()}
-    version = wanted.pop(FORMAT_VERSION, "2")
-    if version not in ("2", "3"):
-        raise InvalidOperation(
-            f"table {table} can't be made with format-version {version}: LakeVilla makes versions "
-            "2 and 3",
-            table=table,
-        )
-    check_settable(wanted, table)
+    version, wanted = new_properties(properties, table)
     parts = partition_fields(fields, partition_by, table)
     definition = {
-        "format-version": int(version),
+        "format-version": version,
         "table-uuid": table_id,
         "location": uri,
         "last-column-id": last,
@@ -102,6 +91,34 @@ def create_table(
     refuse_ambiguous(made)
     made.check_writable()
     return Change(metadata=definition)
+
+
+def refuse_empty(fields: object, table: str) -> None:
+    """Refuse a new table without columns. Raises ``InvalidOperation``."""
+    if not fields:
+        raise InvalidOperation(
+            f"table {table} has no columns; give a schema with some", table=table
+        )
+
+
+def new_properties(properties: Mapping[str, str], table: str) -> tuple[int, dict[str, str]]:
+    """Return the format version of a new table, and its other properties.
+
+    Raises
+    ------
+    InvalidOperation, UnsupportedTableFeature
+        LakeVilla does not make the version, or a property can't be set.
+    """
+    wanted = {str(name): str(value) for name, value in properties.items()}
+    version = wanted.pop(FORMAT_VERSION, "2")
+    if version not in ("2", "3"):
+        raise InvalidOperation(
+            f"table {table} can't be made with format-version {version}: LakeVilla makes versions "
+            "2 and 3",
+            table=table,
+        )
+    check_settable(wanted, table)
+    return int(version), wanted
 
 
 def alter_table(

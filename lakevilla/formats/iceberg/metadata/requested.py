@@ -14,13 +14,14 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.iceberg.metadata.changes import refuse_ambiguous
+from lakevilla.formats.iceberg.metadata.changes import (
+    FORMAT_VERSION,
+    new_properties,
+    refuse_ambiguous,
+    refuse_empty,
+)
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.file import decode_metadata
-from lakevilla.formats.iceberg.metadata.properties import check_settable
-
-_FORMAT_VERSION = "format-version"
-_VERSIONS = ("2", "3")
 
 
 class TableWish(msgspec.Struct, frozen=True, rename="kebab"):
@@ -43,21 +44,10 @@ def requested_metadata(
     InvalidOperation
         Schema, partition spec, sort order or properties are not valid, or do not fit each other.
     UnsupportedTableFeature
-        LakeVilla could not write the table.
+        LakeVilla does not do what a property requires of every writer.
     """
-    properties = dict(wish.properties)
-    version = properties.pop(_FORMAT_VERSION, "2")
-    if version not in _VERSIONS:
-        raise InvalidOperation(
-            f"table {blank.table} can't be made with {_FORMAT_VERSION} {version}: LakeVilla makes "
-            "versions 2 and 3",
-            table=blank.table,
-        )
-    check_settable(properties, blank.table)
-    if not wish.schema.get("fields"):
-        raise InvalidOperation(
-            f"table {blank.table} has no columns; give a schema with some", table=blank.table
-        )
+    version, properties = new_properties(wish.properties, blank.table)
+    refuse_empty(wish.schema.get("fields"), blank.table)
     spec, order = wish.partition_spec, wish.write_order
     try:
         made = new_table_metadata(
@@ -72,10 +62,9 @@ def requested_metadata(
             f"table {blank.table} can't be made: {str(error).strip()}", table=blank.table
         ) from None
     parts: dict[str, Any] = msgspec.json.decode(made.model_dump_json())
-    parts |= {"table-uuid": table_id, _FORMAT_VERSION: int(version)}
-    if version == "3":
+    parts |= {"table-uuid": table_id, FORMAT_VERSION: version}
+    if version == 3:
         parts["next-row-id"] = 0
-    checked_definition(blank, parts)
     return parts
 
 

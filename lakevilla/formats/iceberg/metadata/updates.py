@@ -87,6 +87,12 @@ def updated(
     return draft.parts
 
 
+def added_snapshots(updates: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the snapshots that updates add, as they are given."""
+    found = (one.get("snapshot") for one in updates if one.get("action") == "add-snapshot")
+    return [one for one in found if isinstance(one, Mapping)]
+
+
 # ------------------------------------------------------------------ the updates, as values
 
 

@@ -183,16 +183,8 @@ def with_commit_of(
         page=page,
         reserved=remaining(txn, head),
     )
-    if any(isinstance(done.operation, Transplant) for done in txn.work.done):
-        # An older client can't publish such operations: the newer format makes it refuse this HEAD.
-        newer = max(following.format, FORMAT_WITH_REFS)
-        following = msgspec.structs.replace(following, format=newer)
-    if any(isinstance(done.operation, Given) for done in txn.work.done):
-        newer = max(following.format, FORMAT_WITH_GIVEN)
-        following = msgspec.structs.replace(following, format=newer)
-    if txn.combined is not None:
-        newer = max(following.format, FORMAT_WITH_MEMBERS)
-        following = msgspec.structs.replace(following, format=newer)
+    newer = max(following.format, _format_needed(txn))
+    following = msgspec.structs.replace(following, format=newer)
     if txn.claims.key is not None and following.epoch is not None:
         # From then on, clients that merge or rebase the branch check its keys.
         epoch = msgspec.structs.replace(following.epoch, keyed=True)
@@ -200,6 +192,17 @@ def with_commit_of(
     if txn.work.merging is None:
         return following
     return (yield from with_merged(txn.work.merging, following))
+
+
+def _format_needed(txn: TransactionState) -> int:
+    """Return the least format of a HEAD with a commit: an older client can't publish it."""
+    needed = [0 if txn.combined is None else FORMAT_WITH_MEMBERS]
+    for done in txn.work.done:
+        if isinstance(done.operation, Transplant):
+            needed.append(FORMAT_WITH_REFS)
+        elif isinstance(done.operation, Given):
+            needed.append(FORMAT_WITH_GIVEN)
+    return max(needed)
 
 
 def _of_another(
