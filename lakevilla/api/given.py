@@ -172,5 +172,6 @@ def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = N
             location = client.resolve(client.names(head, change.table), change.table, head)
         except TableNotFound as error:
             return Answer("missing", error.message)
-        requests.append(TableRequest(location, tuple(change.requirements), tuple(change.updates)))
+        asked = tuple(change.requirements), tuple(change.updates)
+        requests.append(TableRequest(location, *asked, admits=client.reach.holds))
     return client.run(program_of(begin, requests))

@@ -37,7 +37,7 @@ from lakevilla.serve.names import (
     new_name,
     prefix_of,
 )
-from lakevilla.serve.refusal import Refusal, no_namespace, no_table, not_built
+from lakevilla.serve.refusal import Refusal, already_there, no_namespace, no_table, not_built
 from lakevilla.serve.states import State, prefix_of_state, shown, state_of
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external, normalise_location, parse_location
@@ -185,8 +185,7 @@ class Catalog:
         nonce = self._client.context.ids.nonce()
         there = self._has_below(namespace)
         if there or not self._client.run(make_namespace(namespace, properties, nonce)):
-            message = f"namespace already exists: {dotted(namespace)}"
-            raise Refusal(409, "AlreadyExistsException", message)
+            raise already_there("Namespace", dotted(namespace))
 
     def change_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Collection[str]
@@ -382,8 +381,7 @@ class Catalog:
             make_staged(self._lake, new_name(*change.table), change.updates)
             return
         if known.state.table_id != table_id:
-            message = f"table already exists: {dotted(*change.table)}"
-            raise Refusal(409, "AlreadyExistsException", message)
+            raise already_there("Table", dotted(*change.table))
 
     def commit(self, changes: Sequence[Change], key: str | None) -> dict[str, tuple[Metadata, str]]:
         """Commit a request's changes of tables in one version of the lake, or none of them.
@@ -500,8 +498,7 @@ class Catalog:
             self.find(namespace, table)
         except Refusal:
             return
-        message = f"table already exists: {dotted(namespace, table)}"
-        raise Refusal(409, "AlreadyExistsException", message)
+        raise already_there("Table", dotted(namespace, table))
 
 
 def _makes_table(change: Change) -> bool:

@@ -1,7 +1,8 @@
 """Answers of the gateway that are errors: status, type and message, as Iceberg's clients know them.
 
-A client acts by the status: after 409 it deletes the files that it has written for a commit, and
-after 5xx it keeps them, as the commit may have taken effect.
+What every catalog answers has the words of Java's library, by which clients and their tests know
+it. A client acts by the status: after 409 it deletes the files that it has written for a commit,
+and after 5xx it keeps them, as the commit may have taken effect.
 """
 
 from __future__ import annotations
@@ -45,12 +46,17 @@ class Refusal(Exception):
 
 def no_table(name: str) -> Refusal:
     """Return the answer to a request for a table that the lake does not have."""
-    return Refusal(404, "NoSuchTableException", f"table does not exist: {name}")
+    return Refusal(404, "NoSuchTableException", f"Table does not exist: {name}")
 
 
 def no_namespace(name: str) -> Refusal:
     """Return the answer to a request for a namespace that the lake does not have."""
-    return Refusal(404, "NoSuchNamespaceException", f"namespace does not exist: {name}")
+    return Refusal(404, "NoSuchNamespaceException", f"Namespace does not exist: {name}")
+
+
+def already_there(kind: str, name: str) -> Refusal:
+    """Return the answer to a request to make what is there; ``kind``: ``Table``, ``Namespace``."""
+    return Refusal(409, "AlreadyExistsException", f"{kind} already exists: {name}")
 
 
 def not_built(what: str) -> Refusal:

@@ -6,7 +6,7 @@ Who decides the client's commit, and whoever publishes it, apply the same update
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +54,14 @@ class Consequence:
 
 
 def consequence(
-    snapshot: IcebergSnapshot, updates: Sequence[Mapping[str, Any]], now_ms: int
+    snapshot: IcebergSnapshot,
+    updates: Sequence[Mapping[str, Any]],
+    now_ms: int,
+    admits: Callable[[str], bool],
 ) -> Program[Consequence]:
     """Apply updates to a published version, and read what they name.
+
+    ``admits`` returns whether a data file outside of the table's directory may be named.
 
     Raises
     ------
@@ -86,7 +91,7 @@ def consequence(
             f"table {snapshot.table}: what the updates name can't be read: {error.message}",
             table=snapshot.table,
         ) from error
-    _refuse_files_elsewhere(snapshot, entry.change.adds)
+    _refuse_files_elsewhere(snapshot, entry.change.adds, admits)
     statistics = [path for update in given.updates for path in _statistics_paths(update)]
     for path in statistics:
         _refuse_elsewhere(snapshot, path)
@@ -197,10 +202,12 @@ def _refuse_lists_elsewhere(snapshot: IcebergSnapshot, after: Metadata) -> None:
         _refuse_elsewhere(snapshot, str(one["manifest-list"]))
 
 
-def _refuse_files_elsewhere(snapshot: IcebergSnapshot, files: Sequence[DataFile]) -> None:
+def _refuse_files_elsewhere(
+    snapshot: IcebergSnapshot, files: Sequence[DataFile], admits: Callable[[str], bool]
+) -> None:
     for file in files:
         for path in (file.path, *(one.path for one in file.deletes)):
-            if is_elsewhere(path):
+            if is_elsewhere(path) and not admits(path):
                 raise _elsewhere(snapshot, path)
 
 

@@ -53,11 +53,15 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """The part of one table: requirements, and updates if the client does not only rely on it."""
+    """The part of one table: requirements, and updates if the client does not only rely on it.
+
+    ``admits`` returns whether they may name a data file outside of the table's directory.
+    """
 
     location: str
     requirements: tuple[Json, ...] = ()
     updates: tuple[Json, ...] = ()
+    admits: Callable[[str], bool] = lambda uri: False
 
     @property
     def snapshots(self) -> set[int]:
@@ -148,6 +152,7 @@ def _joined(requests: Iterable[TableRequest]) -> list[TableRequest]:
             one.location,
             (*known.requirements, *one.requirements),
             (*known.updates, *one.updates),
+            one.admits,
         )
     return list(found.values())
 
@@ -325,7 +330,7 @@ def _note_operations(
         if not one.updates:
             found.append(Given(one.location, ClientUpdates(base.version), Change()))
             continue
-        it = yield from consequence(base, one.updates, now_ms)
+        it = yield from consequence(base, one.updates, now_ms, one.admits)
         operation = Given(one.location, it.given, it.change, it.moves, it.objects)
         yield from _refuse_kept(txn, operation)
         found.append(operation)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import ManageSnapshots
@@ -466,6 +467,24 @@ def test_a_manifest_list_elsewhere_is_refused(lake: lv.Lake, client: IcebergClie
     answer = give(lake, [TableChange("t", change.requirements, updates)])
     assert answer.outcome == "invalid"
     assert "/tmp/elsewhere.avro is not in the directory of table t" in answer.message
+
+
+def test_a_data_file_elsewhere_is_taken_by_a_lake_that_reads_there(
+    lake: lv.Lake, client: IcebergClient, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    pq.write_table(MORE, elsewhere / "more.parquet")
+    path = str(elsewhere / "more.parquet")
+    change = client.request(client.load("t"), lambda table: table.add_files([path]))
+    answer = give(lake, [change])
+    assert answer.outcome == "invalid"
+    assert f"{path} is not in the directory of table t" in answer.message
+    with lv.connect(lake.root, files_outside=[str(elsewhere)]) as allowed:
+        assert give(allowed, [change]).outcome == "done"
+        assert ids(allowed) == [1, 2, 3, 4]
+    with lv.connect(lake.root) as strict, pytest.raises(lv.InvalidOperation, match="files_outside"):
+        strict.table("t").read()
 
 
 def test_a_manifest_list_that_is_missing_or_of_another_table_is_refused(

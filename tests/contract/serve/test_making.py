@@ -46,6 +46,35 @@ def test_duckdb_makes_a_table(lake: lv.Lake, gateway: Gateway) -> None:
     assert in_order(lake.read("lab/t")) == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 
 
+def with_defaults(version: str) -> dict[str, Any]:
+    """Return a request for a table whose fields have default values, at two depths."""
+    inner = {"id": 12, "name": "n", "required": False, "type": "int", "initial-default": 8}
+    kind = {"type": "struct", "fields": [inner]}
+    fields = [
+        {"id": 7, "name": "id", "required": True, "type": "long", "write-default": 5},
+        {"id": 9, "name": "x", "required": False, "type": kind},
+    ]
+    schema = {"type": "struct", "fields": fields}
+    return {"name": "new", "schema": schema, "properties": {"format-version": version}}
+
+
+def test_default_values_of_fields_are_kept(lake: lv.Lake, gateway: Gateway) -> None:
+    body = with_defaults("3")
+    answer = gateway.ask("/namespaces/sales/tables", method="POST", json=body).json()
+    first, second = answer["metadata"]["schemas"][0]["fields"]
+    assert (first["write-default"], second["type"]["fields"][0]["initial-default"]) == (5, 8)
+    lake.run(lambda txn: txn.append("sales/new", [{"x": None}]))
+    assert lake.read("sales/new").to_pylist() == [{"id": 5, "x": None}]
+
+
+def test_wrong_default_values_are_refused_and_so_are_those_of_version_2(gateway: Gateway) -> None:
+    path = "/namespaces/sales/tables"
+    assert gateway.refused(path, method="POST", json=with_defaults("2"))[0] == 400
+    body = with_defaults("3")
+    body["schema"]["fields"][0]["write-default"] = "five"
+    assert gateway.refused(path, method="POST", json=body)[0] == 400
+
+
 def staged(gateway: Gateway) -> dict[str, Any]:
     """Return a commit that makes the table which the gateway has staged."""
     body = {"name": "new", "schema": SCHEMA.model_dump(), "stage-create": True}

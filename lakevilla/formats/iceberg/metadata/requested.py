@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,8 +12,9 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.typedef import IcebergBaseModel
 
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.iceberg.metadata.changes import (
     FORMAT_VERSION,
     new_properties,
@@ -22,6 +23,12 @@ from lakevilla.formats.iceberg.metadata.changes import (
 )
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.file import decode_metadata
+from lakevilla.formats.iceberg.metadata.schema import nested_fields
+
+_Json = dict[str, Any]
+
+#: The values of a field in older files, and in new rows that lack it.
+_DEFAULTS = ("initial-default", "write-default")
 
 
 class TableWish(msgspec.Struct, frozen=True, rename="kebab"):
@@ -50,8 +57,9 @@ def requested_metadata(
     refuse_empty(wish.schema.get("fields"), blank.table)
     spec, order = wish.partition_spec, wish.write_order
     try:
+        wished = Schema.model_validate(wish.schema)
         made = new_table_metadata(
-            schema=Schema.model_validate(wish.schema),
+            schema=wished,
             partition_spec=PartitionSpec.model_validate(spec) if spec else _UNPARTITIONED,
             sort_order=SortOrder.model_validate(order) if order else UNSORTED_SORT_ORDER,
             location=uri,
@@ -61,10 +69,15 @@ def requested_metadata(
         raise InvalidOperation(
             f"table {blank.table} can't be made: {str(error).strip()}", table=blank.table
         ) from None
-    parts: dict[str, Any] = msgspec.json.decode(made.model_dump_json())
+    parts = _json(made)
     parts |= {"table-uuid": table_id, FORMAT_VERSION: version}
+    (schema,) = parts["schemas"]
+    # docs/upstream.md, "Default values of a new table's fields are lost"
+    schema["fields"] = _with_defaults(schema["fields"], _json(wished)["fields"])
     if version == 3:
         parts["next-row-id"] = 0
+    else:
+        _refuse_defaults(schema["fields"], blank.table)
     return parts
 
 
@@ -76,8 +89,47 @@ def checked_definition(blank: IcebergDefinition, parts: Mapping[str, Any]) -> Ma
     InvalidOperation, UnsupportedTableFeature
         LakeVilla could not write the table.
     """
-    definition = decode_metadata("", blank.table, msgspec.json.encode(parts)).definition
-    replaced = blank.replaced(definition)
-    refuse_ambiguous(replaced)
-    replaced.check_writable()
+    try:
+        definition = decode_metadata("", blank.table, msgspec.json.encode(parts)).definition
+        replaced = blank.replaced(definition)
+        refuse_ambiguous(replaced)
+        replaced.check_writable()
+    except CorruptObject as error:
+        raise InvalidOperation(error.message, table=blank.table) from None
     return definition
+
+
+def _json(model: IcebergBaseModel) -> dict[str, Any]:
+    parts: dict[str, Any] = msgspec.json.decode(model.model_dump_json())
+    return parts
+
+
+def _with_defaults(fields: Sequence[_Json], wished: Sequence[_Json]) -> list[_Json]:
+    """Return fields with the default values of the same ones, in the same order, as wished."""
+    return [
+        {
+            **field,
+            "type": _with_defaults_within(field["type"], wish["type"]),
+            **{name: wish[name] for name in _DEFAULTS if wish.get(name) is not None},
+        }
+        for field, wish in zip(fields, wished, strict=True)
+    ]
+
+
+def _with_defaults_within(kind: Any, wished: Any) -> Any:
+    if not isinstance(kind, Mapping):
+        return kind
+    if "fields" in kind:
+        return {**kind, "fields": _with_defaults(kind["fields"], wished["fields"])}
+    parts = [name for name in ("element", "key", "value") if name in kind]
+    return {**kind, **{name: _with_defaults_within(kind[name], wished[name]) for name in parts}}
+
+
+def _refuse_defaults(fields: Sequence[_Json], table: str) -> None:
+    for field in (*fields, *(one for _, one in nested_fields(fields))):
+        if any(field.get(name) is not None for name in _DEFAULTS):
+            raise InvalidOperation(
+                f"table {table} can't be made: column {field['name']} has a default value, which "
+                "Iceberg has since version 3: set the property format-version to 3",
+                table=table,
+            )
