@@ -297,7 +297,8 @@ def _config(catalog: Catalog, call: Call) -> Answer:
 
 
 def _list_namespaces(catalog: Catalog, call: Call) -> Answer:
-    parent = call.params.get("parent")
+    # Clients encode the namespace as in a path, and then the parameter.
+    parent = unquote(call.params.get("parent", ""))
     found = catalog.namespaces(parse_namespace(parent) if parent else ())
     size, after = call.page
     start = 0

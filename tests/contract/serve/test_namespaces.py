@@ -32,6 +32,15 @@ def test_an_empty_namespace_exists_with_its_properties_until_it_is_dropped(
     assert ("lab",) not in catalog.list_namespaces()
 
 
+@pytest.mark.cases(None)
+@pytest.mark.parametrize("name", [" ", "50%", "a%20b", "a/b", "ä"])
+def test_a_namespace_of_any_name_has_namespaces_within(name: str, gateway: Gateway) -> None:
+    catalog = gateway.pyiceberg()
+    catalog.create_namespace((name, "eu"))
+    assert (name,) in catalog.list_namespaces()
+    assert catalog.list_namespaces((name,)) == [(name, "eu")]
+
+
 def test_the_properties_of_a_directory_of_tables_are_changed(gateway: Gateway) -> None:
     catalog = gateway.pyiceberg()
     catalog.update_namespace_properties("sales", updates={"a": "1", "b": "2"})
