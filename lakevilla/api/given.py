@@ -24,15 +24,18 @@ from lakevilla.formats.iceberg.metadata.requested import (
     checked_definition,
     requested_metadata,
 )
-from lakevilla.formats.iceberg.metadata.updates import updated
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
-from lakevilla.transaction.commit.given import Answer, TableRequest
+from lakevilla.global_log.head import Head
+from lakevilla.store.base import ABSENT
+from lakevilla.store.effects import Program, delete, put
+from lakevilla.store.location import root_location
+from lakevilla.transaction.commit.asked import Answer, NewName, TableRequest
 from lakevilla.transaction.commit.given import give as program_of
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.create_table import defined_change
 from lakevilla.transaction.verbs.read_write import create_by
 
-__all__ = ["Answer", "TableChange", "TableWish", "give", "make", "make_staged", "stage"]
+__all__ = ["Answer", "TableChange", "TableWish", "give", "make", "stage"]
 
 #: The length of the random end of a new table's directory.
 _RANDOM = 8
@@ -43,11 +46,15 @@ _WAIT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """A table's part of a request: its name in the lake, requirements, and updates."""
+    """A table's part of a request: its name in the lake, requirements, and updates.
+
+    ``makes``: it makes the table, at the place where that was staged.
+    """
 
     table: str
     requirements: Sequence[Mapping[str, Any]] = ()
     updates: Sequence[Mapping[str, Any]] = ()
+    makes: bool = False
 
 
 def make(lake: Lake[Any], name: str, wish: TableWish) -> None:
@@ -73,7 +80,9 @@ def make(lake: Lake[Any], name: str, wish: TableWish) -> None:
 
 
 def stage(lake: Lake[Any], name: str, wish: TableWish) -> dict[str, Any]:
-    """Return the metadata of a table that its client makes with a later commit; write nothing.
+    """Return the metadata of a table that its client makes with a later commit.
+
+    Nothing is stored, except that a local directory gets the one that the client writes to.
 
     Errors as ``make``, but for a name that is taken.
     """
@@ -84,29 +93,16 @@ def stage(lake: Lake[Any], name: str, wish: TableWish) -> dict[str, Any]:
     uri, table_id = client.uri_of(location), client.context.ids.uuid()
     parts = requested_metadata(blank.definition, wish, uri, table_id)
     checked_definition(blank.definition, parts)
+    if root_location(client.root).scheme == "file":
+        client.run(_make_directory(location, client.context.ids.uuid()))
     return parts
 
 
-def make_staged(lake: Lake[Any], name: str, updates: Sequence[Mapping[str, Any]]) -> None:
-    """Make a table, without rows, by the updates of a client to which it was staged.
-
-    Raises
-    ------
-    TableExists
-        The name is taken.
-    InvalidOperation, UnsupportedTableFeature
-        The updates are not valid, or move the table; or LakeVilla could not write it.
-    """
-    client = lake._client
-    parts = updated(None, updates, client.context.now_ms(), name)
-    location = client.place(str(parts.get("location") or "/"))
-    if not _is_new_place(location, name):
-        raise InvalidOperation(
-            f"table {name} is made where it was staged, and {parts.get('location')!r} is not "
-            "there: stage it again",
-            table=name,
-        )
-    _make(lake, name, location, lambda blank: checked_definition(blank, parts))
+def _make_directory(location: str, name: str) -> Program[None]:
+    """Make the directory of a table's metadata: DuckDB writes there, and makes none."""
+    key = f"{location}/metadata/.{name}"
+    yield from put(key, b"", ABSENT)
+    yield from delete(key)
 
 
 def _make(
@@ -131,10 +127,6 @@ def _make(
 def _new_place(client: LakeClient, name: str) -> str:
     """Return a place beside the name at which no table was."""
     return client.place(f"{name}-{client.context.ids.uuid().replace('-', '')[-_RANDOM:]}")
-
-
-def _is_new_place(location: str, name: str) -> bool:
-    return re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{{_RANDOM}}}", location) is not None
 
 
 def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = None) -> Answer:
@@ -169,9 +161,38 @@ def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = N
     requests = []
     for change in changes:
         try:
-            location = client.resolve(client.names(head, change.table), change.table, head)
+            requests.append(_request(client, head, change))
         except TableNotFound as error:
             return Answer("missing", error.message)
-        asked = tuple(change.requirements), tuple(change.updates)
-        requests.append(TableRequest(location, *asked, admits=client.reach.holds))
+        except InvalidOperation as error:
+            if not change.makes:
+                raise
+            return Answer("invalid", error.message)
+    client.ensure_safe_store()
     return client.run(program_of(begin, requests))
+
+
+def _request(client: LakeClient, head: Head | None, change: TableChange) -> TableRequest:
+    """Return a change by its table's location.
+
+    Raises
+    ------
+    TableNotFound
+        There is no such table.
+    InvalidOperation
+        It makes a table elsewhere than where that was staged.
+    """
+    name, what = change.table, (tuple(change.requirements), tuple(change.updates))
+    if not change.makes:
+        location = client.resolve(client.names(head, name), name, head)
+        return TableRequest(location, *what, admits=client.reach.holds)
+    wanted = [one.get("location") for one in change.updates if one.get("action") == "set-location"]
+    uri = str(wanted[-1] if wanted else "")
+    location = client.place(uri or "/")
+    if re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{{_RANDOM}}}", location) is None:
+        raise InvalidOperation(
+            f"table {name} is made where it was staged, and {uri!r} is not there: stage it again",
+            table=name,
+        )
+    place = client.place_of_name(location, name)
+    return TableRequest(location, *what, admits=client.reach.holds, makes=NewName(name, place))

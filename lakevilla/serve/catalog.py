@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lakevilla.api.given import TableChange, TableWish, give, make, make_staged, stage
+from lakevilla.api.given import TableChange, TableWish, give, make, stage
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation, RefNotFound, TableNotFound, VersionNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
@@ -48,11 +48,10 @@ _TRIES = 5
 _RETRY_SECONDS = 2
 #: The requirement of a request that makes a table.
 _CREATES = "assert-create"
-#: The update of a request that has rows.
-_ADDS_SNAPSHOT = "add-snapshot"
 #: The status and type of each outcome of a commit that is not done.
 _OUTCOMES = {
     "conflict": (409, "CommitFailedException"),
+    "exists": (409, "AlreadyExistsException"),
     "busy": (429, "TooManyRequestsException"),
     "invalid": (400, "BadRequestException"),
     "unsupported": (406, "UnsupportedOperationException"),
@@ -368,64 +367,42 @@ class Catalog:
         self._refuse_taken(namespace, wish.name)
         return stage(self._lake, new_name(namespace, wish.name), wish)
 
-    def _make_staged(self, change: Change) -> None:
-        """Make a table by the commit of the client to which it was staged; once, if it is sent
-        again.
-        """
-        if any(one.get("action") == _ADDS_SNAPSHOT for one in change.updates):
-            raise not_built("take a commit that makes its table with rows: make the table first")
-        table_id = next((one.get("uuid") for one in change.updates if "uuid" in one), None)
-        try:
-            known = self.find(*change.table)
-        except Refusal:
-            make_staged(self._lake, new_name(*change.table), change.updates)
-            return
-        if known.state.table_id != table_id:
-            raise already_there("Table", dotted(*change.table))
-
     def commit(self, changes: Sequence[Change], key: str | None) -> dict[str, tuple[Metadata, str]]:
         """Commit a request's changes of tables in one version of the lake, or none of them.
 
         Returns
         -------
         dict
-            The newest metadata of each table and the URI of its file, by the table's name in the
-            lake.
+            The newest metadata of each table and the URI of its file, by the table's location.
 
         Raises
         ------
         Refusal
             The request is not done; 409 only where nothing of it took effect, and never will.
         """
-        makes = [_makes_table(change) for change in changes]
-        if any(makes) and len(changes) > 1:
-            raise not_built("make a table beside changes of others: make it first")
-        if any(makes):
-            self._make_staged(changes[0])
-            return {changes[0].table[1]: self.load(*changes[0].table)}
-        found = {}
-        for change in changes:
-            one = self.find(*change.table)
-            name = dotted(*change.table)
-            if one.state.format != "iceberg":
-                message = f"{name} is a Delta table, which no Iceberg client can write"
-                raise Refusal(400, "BadRequestException", message)
-            if one.state.catalog:
-                raise not_built(f"write tables of another catalog: commit to {name} there")
-            found[change.table] = one
-        asked = [
-            TableChange(found[one.table].name, one.requirements, one.updates) for one in changes
-        ]
+        asked = [self._asked(change) for change in changes]
         answer = give(self._lake, asked, key=key)
         if answer.outcome != "done":
             status, kind = _OUTCOMES[answer.outcome]
             after = _RETRY_SECONDS if answer.outcome == "busy" else None
             raise Refusal(status, kind, answer.message, after)
         return {
-            one.name: (document, self._client.uri_of(document.key))
-            for one in found.values()
-            if (document := answer.tables.get(one.location)) is not None
+            location: (document, self._client.uri_of(document.key))
+            for location, document in answer.tables.items()
         }
+
+    def _asked(self, change: Change) -> TableChange:
+        """Return a change as the lake is asked for it."""
+        if any(one.get("type") == _CREATES for one in change.requirements):
+            name = new_name(*change.table)
+            return TableChange(name, change.requirements, change.updates, makes=True)
+        one, name = self.find(*change.table), dotted(*change.table)
+        if one.state.format != "iceberg":
+            message = f"{name} is a Delta table, which no Iceberg client can write"
+            raise Refusal(400, "BadRequestException", message)
+        if one.state.catalog:
+            raise not_built(f"write tables of another catalog: commit to {name} there")
+        return TableChange(one.name, change.requirements, change.updates)
 
     def drop(self, namespace: Namespace, table: str, *, purge: bool) -> None:
         """Remove a table from the lake; with ``purge``, delete its data, too.
@@ -499,10 +476,6 @@ class Catalog:
         except Refusal:
             return
         raise already_there("Table", dotted(namespace, table))
-
-
-def _makes_table(change: Change) -> bool:
-    return any(one.get("type") == _CREATES for one in change.requirements)
 
 
 def _published(

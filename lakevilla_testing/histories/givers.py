@@ -18,7 +18,8 @@ from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.ids import NO_TXN
 from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, sleep
-from lakevilla.transaction.commit.given import Answer, TableRequest, give
+from lakevilla.transaction.commit.asked import Answer, TableRequest
+from lakevilla.transaction.commit.given import give
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature

@@ -9,13 +9,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io import load_file_io
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, CreateTableTransaction, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 import lakevilla as lv
-from lakevilla.api.given import Answer, TableChange, give
+from lakevilla.api.given import Answer, TableChange, TableWish, give, stage
 
 
 class Held(Exception):
@@ -65,12 +66,26 @@ class IcebergClient:
             self._holds = False
         raise AssertionError("the change has sent nothing")
 
+    def making(self, name: str, rows: pa.Table, **properties: str) -> TableChange:
+        """Return the request that makes a table with rows; its files are stored."""
+        wish = TableWish(name, self.load("t").schema().model_dump(), properties=properties)
+        metadata = TableMetadataUtil.parse_obj(stage(self.lake, name, wish))
+        io = load_file_io({}, metadata.location)
+        staged = StagedTable((name,), metadata, metadata.location, io, self)  # type: ignore[arg-type]
+        txn = CreateTableTransaction(staged)
+        txn.append(rows)
+        return self.request(staged, lambda _: txn.commit_transaction())
+
     def commit_table(
         self, table: Table, requirements: tuple[Any, ...], updates: tuple[Any, ...]
     ) -> CommitTableResponse:
         """See ``pyiceberg.catalog.Catalog``."""
+        asked = [_json(one) for one in requirements]
         change = TableChange(
-            table.name()[-1], [_json(one) for one in requirements], [_json(one) for one in updates]
+            table.name()[-1],
+            asked,
+            [_json(one) for one in updates],
+            makes=any(one["type"] == "assert-create" for one in asked),
         )
         if self._holds:
             raise Held(change)

@@ -59,7 +59,7 @@ def consequence(
     now_ms: int,
     admits: Callable[[str], bool],
 ) -> Program[Consequence]:
-    """Apply updates to a published version, and read what they name.
+    """Apply updates to a published version, or to a table that is being made; read what they name.
 
     ``admits`` returns whether a data file outside of the table's directory may be named.
 
@@ -76,14 +76,13 @@ def consequence(
     snapshot.check_writable()
     given = ClientUpdates(snapshot.version, tuple(map(dict, updates)), now_ms)
     before = snapshot.document
-    assert before is not None, "a version that is published has a metadata file"
     try:
         after = _after(snapshot, given)
         _refuse_move(snapshot, after)
         snapshot.definition.replaced(after.definition).check_writable()
         _refuse_lists_elsewhere(snapshot, after)
         entry = yield from describe(snapshot, snapshot.version + 1, after)
-        known = before.snapshots
+        known = {} if before is None else before.snapshots
         fresh = [after.snapshot(one) or {} for one in after.snapshots if one not in known]
         own = yield from _own_manifests(snapshot, fresh)
     except CorruptObject as error:
@@ -104,7 +103,7 @@ def consequence(
     named += statistics
     return Consequence(
         msgspec.structs.replace(given, snapshot=current if is_new else None),
-        _without_row_ids(before, entry.change),
+        _without_row_ids(snapshot.metadata, entry.change, defines=before is not None),
         moves,
         tuple(dict.fromkeys(place.path(one) for one in named)),
     )
@@ -165,10 +164,10 @@ def _after(
 ) -> Metadata:
     """Return the file after a version, with the updates and with the lake's own properties."""
     before = snapshot.document
-    assert before is not None, "a version that is published has a metadata file"
-    parts = updated(document(before.encode()), given.updates, given.now_ms, snapshot.table)
+    known = None if before is None else document(before.encode())
+    parts = updated(known, given.updates, given.now_ms, snapshot.table)
     current = parts.get("current-snapshot-id")
-    is_new = current not in before.snapshots
+    is_new = before is None or current not in before.snapshots
     parts["snapshots"] = [
         {**one, "summary": {**one["summary"], **(summary or {})}}
         if is_new and one["snapshot-id"] == current
@@ -179,9 +178,10 @@ def _after(
     if note is not None and (not is_new or current == -1):
         properties[COMMIT_PROPERTY] = note
     parts["properties"] = properties
-    entry = {"metadata-file": snapshot.document_uri, "timestamp-ms": before.last_updated_ms}
-    log = [*(parts.get("metadata-log") or ()), entry]
-    parts["metadata-log"] = log[-kept_versions(properties) :]
+    if before is not None:
+        entry = {"metadata-file": snapshot.document_uri, "timestamp-ms": before.last_updated_ms}
+        log = [*(parts.get("metadata-log") or ()), entry]
+        parts["metadata-log"] = log[-kept_versions(properties) :]
     key = metadata_key(snapshot.location, snapshot.version + 1)
     return decode_metadata(key, snapshot.table, msgspec.json.encode(parts))
 
@@ -196,8 +196,8 @@ def _refuse_move(snapshot: IcebergSnapshot, after: Metadata) -> None:
 
 
 def _refuse_lists_elsewhere(snapshot: IcebergSnapshot, after: Metadata) -> None:
-    assert snapshot.document is not None
-    for number in after.snapshots.keys() - snapshot.document.snapshots.keys():
+    known = () if snapshot.document is None else snapshot.document.snapshots.keys()
+    for number in after.snapshots.keys() - known:
         one = after.snapshot(number) or {}
         _refuse_elsewhere(snapshot, str(one["manifest-list"]))
 
@@ -250,7 +250,8 @@ def _moves(
     under a later one, deletes of others would not apply to it.
     """
     before = snapshot.document
-    assert before is not None
+    if before is None:
+        return False
     current = after.current or {}
     kinds = sorted(str(update.get("action")) for update in given.updates)
     was, now = refs_of(document(before.encode())), refs_of(document(after.encode()))
@@ -273,8 +274,12 @@ def _moves(
     return True
 
 
-def _without_row_ids(before: Metadata, change: Change) -> Change:
-    """Leave out the row ids of new files: who publishes the version gives them out (note 64)."""
+def _without_row_ids(definition: Mapping[str, Any], change: Change, *, defines: bool) -> Change:
+    """Leave out the row ids of new files: who publishes the version gives them out (note 64).
+
+    ``defines``: the change has the table's definition, if it has a new one. A table that is made
+    has it already.
+    """
     known = {file.path for file in change.removes}
     adds = tuple(
         file
@@ -282,11 +287,10 @@ def _without_row_ids(before: Metadata, change: Change) -> Change:
         else msgspec.structs.replace(file, base_row_id=None, default_row_commit_version=None)
         for file in change.adds
     )
-    change = msgspec.structs.replace(change, adds=adds)
+    metadata = change.metadata if defines else None
+    change = msgspec.structs.replace(change, adds=adds, metadata=metadata)
     # Refs, statistics and snapshots are no part of a change: the definition stays, and is said.
-    return (
-        msgspec.structs.replace(change, metadata=before.definition) if change.is_empty else change
-    )
+    return msgspec.structs.replace(change, metadata=dict(definition)) if change.is_empty else change
 
 
 def _statistics_paths(update: Mapping[str, Any]) -> list[str]:

@@ -72,8 +72,12 @@ def in_the_way(location: str, head: Head | None) -> Program[str | None]:
     return (yield from twin_in_lake(head, location))
 
 
-def refuse_overlaps(location: str, head: Head | None, txn_id: str) -> Program[None]:
+def refuse_overlaps(
+    location: str, head: Head | None, txn_id: str, *, is_filled: bool = False
+) -> Program[None]:
     """Refuse a location for a new table that overlaps others, by HEAD and by the store.
+
+    ``is_filled``: the table's data files are there before the table is.
 
     Raises
     ------
@@ -83,12 +87,14 @@ def refuse_overlaps(location: str, head: Head | None, txn_id: str) -> Program[No
     """
     reason = yield from in_the_way(location, head)
     if reason is None:
-        reason = yield from found_there(location, head)
+        reason = yield from found_there(location, head, is_filled=is_filled)
     if reason is not None:
         raise InvalidOperation(reason, table=location, txn_id=txn_id)
 
 
-def found_there(location: str, head: Head | None) -> Program[str | None]:
+def found_there(
+    location: str, head: Head | None, *, is_filled: bool = False
+) -> Program[str | None]:
     """Return why the store's objects don't allow a new table, by one round of requests."""
     outers = outer_paths(location)
     lakes = [HeadOf(f"{outer}/{HEAD_KEY}") for outer in outers]
@@ -128,7 +134,7 @@ def found_there(location: str, head: Head | None) -> Program[str | None]:
     if nested:
         return _around(location, f"a table outside of this lake, {nested[0]}")
     strange = [key for key in listed if _is_strange(key.removeprefix(f"{location}/"))]
-    if strange:
+    if strange and not is_filled:
         return (
             f"{location} holds files that no table names, such as {strange[0]}: a VACUUM of a "
             "table that is made there deletes them; choose an empty directory, and append what "

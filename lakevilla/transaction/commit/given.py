@@ -6,9 +6,7 @@ calls, so a client that asks again may ask any process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
 
 from lakevilla.errors import (
     AlreadyCommitted,
@@ -17,6 +15,7 @@ from lakevilla.errors import (
     ForeignConflict,
     InvalidOperation,
     LakeVillaError,
+    TableExists,
     TableNotFound,
     UnsupportedTableFeature,
 )
@@ -25,7 +24,6 @@ from lakevilla.formats.iceberg.commit import TXN_IDS
 from lakevilla.formats.iceberg.given import consequence, names_live_files
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.metadata.requirements import check_requirements
-from lakevilla.formats.iceberg.metadata.updates import added_snapshots
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import find_commit, successor
 from lakevilla.global_log.repo import HeldHead, commits_since, load_tables, replace_head
@@ -37,7 +35,9 @@ from lakevilla.results import CommitResult
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Given, snapshots_removed
+from lakevilla.transaction.commit.asked import Answer, TableRequest, joined
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.making import make, not_made
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.checks import kept_by_a_ref
 from lakevilla.transaction.verbs.abort import abort
@@ -47,51 +47,6 @@ from lakevilla.transaction.verbs.read_write import execute
 #: How often a request is compared with newer states before its client is told to ask again later.
 BEGINNINGS = 5
 _PAUSE_SECONDS = 0.02
-
-Json = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TableRequest:
-    """The part of one table: requirements, and updates if the client does not only rely on it.
-
-    ``admits`` returns whether they may name a data file outside of the table's directory.
-    """
-
-    location: str
-    requirements: tuple[Json, ...] = ()
-    updates: tuple[Json, ...] = ()
-    admits: Callable[[str], bool] = lambda uri: False
-
-    @property
-    def snapshots(self) -> set[int]:
-        """The ids of the snapshots that the updates add."""
-        ids = (one.get("snapshot-id") for one in added_snapshots(self.updates))
-        return {number for number in ids if isinstance(number, int)}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The outcome of a request.
-
-    Attributes
-    ----------
-    outcome : str
-        ``done``: all its tables' logs have it. ``conflict``: none has, and none ever will: the
-        client's state is not the newest. ``busy``: as before, but only other commits came first:
-        the same request may be sent again later. ``invalid``, ``unsupported``, ``missing``,
-        ``protected``: nothing was done, and never will be. ``unknown``: some have it, or may.
-    message : str
-        The reason, if it is not done.
-    tables : dict of str to Metadata
-        The newest metadata files by location, if it is done.
-    """
-
-    outcome: Literal[
-        "done", "conflict", "busy", "invalid", "unsupported", "missing", "protected", "unknown"
-    ]
-    message: str = ""
-    tables: dict[str, Metadata] = field(default_factory=dict)
 
 
 def give(
@@ -106,29 +61,29 @@ def give(
     StoreError
         The store failed before anything was decided.
     """
-    joined = _joined(requests)
+    asked = joined(requests)
     for beginning in range(BEGINNINGS):
         txn = begin()
         if beginning:
             yield from sleep(_PAUSE_SECONDS * 2**beginning * (0.5 + txn.context.ids.jitter()))
         try:
-            answer = yield from _compared_and_decided(txn, joined)
+            answer = yield from _compared_and_decided(txn, asked)
         except AlreadyCommitted as error:
             known = None if error.result is None else error.result.versions
-            if known is not None and not known.keys() >= {o.location for o in joined if o.updates}:
+            if known is not None and not known.keys() >= {o.location for o in asked if o.updates}:
                 why = "the idempotency key was used for a commit of other tables: take a new one"
                 return Answer("invalid", why)
-            answer = yield from _settled(txn, joined, error.result)
+            answer = yield from _settled(txn, asked, error.result)
         except (InvalidOperation, TableNotFound, UnsupportedTableFeature) as error:
             # What waits for its log may be an earlier write of this very request.
-            if not (yield from _has_pending(txn, joined)):
+            if not (yield from _has_pending(txn, asked)):
                 raise
             return Answer("unknown", error.message)
         if answer is not None:
             return answer
         # None of its commits is under way any more: the next one of its key need not wait for it.
         yield from abort(txn)
-    tables = ", ".join(one.location for one in joined)
+    tables = ", ".join(one.location for one in asked)
     return Answer("busy", f"other clients have changed {tables} {BEGINNINGS} times in a row")
 
 
@@ -143,51 +98,40 @@ def _has_pending(txn: TransactionState, requests: Sequence[TableRequest]) -> Pro
     return any(state is not None and state.pending for state in states)
 
 
-def _joined(requests: Iterable[TableRequest]) -> list[TableRequest]:
-    """Put the parts of one table together, in their order."""
-    found: dict[str, TableRequest] = {}
-    for one in requests:
-        known = found.get(one.location, TableRequest(one.location))
-        found[one.location] = TableRequest(
-            one.location,
-            (*known.requirements, *one.requirements),
-            (*known.updates, *one.updates),
-            one.admits,
-        )
-    return list(found.values())
-
-
 def _compared_and_decided(
     txn: TransactionState, requests: Sequence[TableRequest]
 ) -> Program[Answer | None]:
     """Run rules G1 to G8 once; None if the request must be compared with a newer state."""
-    locations = [one.location for one in requests]
     try:
-        yield from touch(txn, locations, probing=True)
+        fresh = yield from not_made(txn, requests)  # G10
+        there = [one.location for one in requests if one.location not in fresh]
+        yield from touch(txn, there, probing=True)
+    except CommitOutcomeUnknown as error:
+        return Answer("unknown", error.message)
     except TableNotFound as error:
         return Answer("missing", error.message)
     except ConflictError:
         return None
-    views = {one: txn.work.tables[one].view for one in locations}
+    views = {one: txn.work.tables[one].view for one in there}
     refused = _refused(txn, views)
     if refused is not None:
         return refused
     if (yield from _published_some(txn, views)):  # G1
         return None
     documents = {one: _document(view) for one, view in views.items()}
-    there = _there(requests, documents)  # G2
-    if there is not None:
-        return (yield from _there_wholly(txn, requests, documents, there))
+    known = _there(requests, documents)  # G2
+    if known is not None:
+        return (yield from _there_wholly(txn, requests, documents, known))
     try:
         yield from _note_operations(txn, requests, views, documents)  # G3 and G4
-    except ConflictError as error:
+    except (ConflictError, TableExists) as error:
         for one in requests:
-            base = views[one.location].base
-            assert isinstance(base, IcebergSnapshot)
-            if (yield from names_live_files(base, one.updates)):
+            base = None if one.location in fresh else views[one.location].base
+            assert base is None or isinstance(base, IcebergSnapshot)
+            if base is not None and (yield from names_live_files(base, one.updates)):
                 why = f"table {one.location} has files of the request: it may have taken effect"
                 return Answer("unknown", why)
-        return (yield from _refused_for_good(txn, views, error))
+        return (yield from _refused_for_good(txn, views, error, makes=bool(fresh)))
     except UnsupportedTableFeature as error:
         return Answer("unsupported", error.message)
     except InvalidOperation as error:
@@ -196,7 +140,7 @@ def _compared_and_decided(
         return Answer("done", tables=documents)
     try:
         yield from commit(txn)  # G5 and G6
-    except ConflictError:
+    except (ConflictError, TableExists):
         return None
     except CommitOutcomeUnknown as error:
         return Answer("unknown", error.message)
@@ -267,14 +211,21 @@ def _published_some(txn: TransactionState, views: Mapping[str, View]) -> Program
 
 def _there(requests: Sequence[TableRequest], documents: Mapping[str, Metadata]) -> Answer | None:
     """Return the answer to a request of which all, or some, snapshots are there already."""
-    with_snapshots = [one for one in requests if one.snapshots]
-    found = [one.snapshots <= documents[one.location].snapshots.keys() for one in with_snapshots]
+    told = [one for one in requests if one.leaves_traces]
+    found = [_has(documents.get(one.location), one) for one in told]
     if found and all(found):
         return Answer("done", tables=dict(documents))
     if any(found):
-        names = [one.location for one, has in zip(with_snapshots, found, strict=True) if has]
+        names = [one.location for one, has in zip(told, found, strict=True) if has]
         return Answer("unknown", f"the request took effect on {', '.join(names)} alone")
     return None
+
+
+def _has(document: Metadata | None, one: TableRequest) -> bool:
+    """Return whether a table has what a request does to it; a table that it makes has all of it."""
+    if document is None:
+        return False
+    return one.makes is not None or one.snapshots <= document.snapshots.keys()
 
 
 def _there_wholly(
@@ -288,7 +239,7 @@ def _there_wholly(
     Such a table's file does not show whether it has the updates: they may be void there alone. The
     commit that made the snapshots tells, as long as HEAD names it.
     """
-    if answer.outcome != "done" or all(one.snapshots for one in requests if one.updates):
+    if answer.outcome != "done" or all(one.leaves_traces for one in requests if one.updates):
         return answer
     made = [
         (documents[one.location].snapshot(number) or {}).get("summary") or {}
@@ -316,15 +267,18 @@ def _note_operations(
     ------
     ConflictError
         A requirement does not hold, or numbers of a snapshot are behind.
+    TableExists
+        A table that the request makes has a name that is taken.
     InvalidOperation, UnsupportedTableFeature
         The updates do not fit the table.
     """
-    for one in requests:
+    old = [one for one in requests if one.location in documents]
+    for one in old:
         parts = {name: documents[one.location].get(name) for name in documents[one.location].parts}
         check_requirements(parts, one.requirements, one.location)
     now_ms = txn.context.now_ms()
     found: list[Given] = []
-    for one in requests:
+    for one in old:
         base = views[one.location].base
         assert isinstance(base, IcebergSnapshot)
         if not one.updates:
@@ -336,6 +290,9 @@ def _note_operations(
         found.append(operation)
     for operation in found:
         yield from execute(txn, operation, "commit")
+    for one in requests:
+        if one.location not in documents:
+            yield from make(txn, one, now_ms)
 
 
 def _refuse_kept(txn: TransactionState, operation: Given) -> Program[None]:
@@ -349,19 +306,23 @@ def _refuse_kept(txn: TransactionState, operation: Given) -> Program[None]:
 
 
 def _refused_for_good(
-    txn: TransactionState, views: Mapping[str, View], error: ConflictError
+    txn: TransactionState,
+    views: Mapping[str, View],
+    error: ConflictError | TableExists,
+    *,
+    makes: bool,
 ) -> Program[Answer | None]:
     """Refuse a request, once no earlier write of it can land; None if HEAD has moved (G3)."""
     held = txn.bound.held
     assert held is not None
-    if any(view.state is None or view.placement.hidden for view in views.values()):
+    if makes or any(view.state is None or view.placement.hidden for view in views.values()):
         context = txn.context
         new = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
         outcome = yield from replace_head(held, new)
         if not isinstance(outcome, Stored):
             return None
         context.remember(HeldHead(new, outcome.token))
-    return Answer("conflict", error.message)
+    return Answer("exists" if isinstance(error, TableExists) else "conflict", error.message)
 
 
 def _settled(

@@ -74,10 +74,12 @@ def defined_change(
     location: str,
     definition: Callable[[TableSnapshot], Mapping[str, Any]],
     format: FormatName,
+    *,
+    is_filled: bool = False,
 ) -> Program[Change]:
     """Return the change that creates a table as its format's metadata defines it.
 
-    Errors as ``create_change``.
+    ``is_filled``: its data files are there already. Errors as ``create_change``.
     """
     refuse_reserved(location)
     yield from bind_to_head(txn, [location])
@@ -86,7 +88,7 @@ def defined_change(
         return Change(metadata=dict(definition(blank)))
 
     with during("metadata", location):
-        return (yield from _change(txn, location, change, format))
+        return (yield from _change(txn, location, change, format, is_filled=is_filled))
 
 
 def copied_change(txn: TransactionState, location: str, made: TableSnapshot) -> Program[Change]:
@@ -107,6 +109,8 @@ def _change(
     location: str,
     created: Callable[[TableSnapshot], Change],
     format: FormatName,
+    *,
+    is_filled: bool = False,
 ) -> Program[Change]:
     head = txn.head
     yield from load_tables(head, [location])
@@ -140,7 +144,7 @@ def _change(
             table=location,
             txn_id=txn.id,
         )
-    yield from refuse_overlaps(location, head, txn.id)
+    yield from refuse_overlaps(location, head, txn.id, is_filled=is_filled)
     for other in txn.work.tables:
         if other.startswith(f"{location}/") or location.startswith(f"{other}/"):
             raise InvalidOperation(

@@ -82,6 +82,30 @@ def test_spark_makes_renames_and_drops_tables(spark: SparkSession, lake: lv.Lake
     assert not lake.doctor().findings
 
 
+def test_spark_makes_tables_of_a_query_and_makes_them_again(
+    spark: SparkSession, lake: lv.Lake
+) -> None:
+    with attached(spark, lake) as name:
+        table = f"{name}.sales.made"
+        statements = (
+            f"CREATE TABLE {table} USING iceberg AS SELECT 1L id, 'a' note",
+            f"CREATE OR REPLACE TABLE {table} USING iceberg AS SELECT 2L id, 20L balance",
+            f"CREATE OR REPLACE TABLE {name}.sales.other USING iceberg AS SELECT 3L id",
+        )
+        for statement in statements:
+            before = lake.history(1)[0].version
+            spark.sql(statement)
+            assert lake.history(1)[0].version == before + 1, statement
+        spark.table(table).write.saveAsTable(f"{name}.sales.saved")
+        assert lake.read("sales/saved").to_pylist() == [{"id": 2, "balance": 20}]
+        assert lake.read("sales/made").to_pylist() == [{"id": 2, "balance": 20}]
+        assert lake.read("sales/other").to_pylist() == [{"id": 3}]
+        spark.sql(f"INSERT INTO {table} VALUES (4, 40)")
+        lake.run(lambda txn: txn.delete("sales/made", where="id = 2"))
+        assert spark.table(table).collect() == [(4, 40)]
+    assert not lake.doctor().findings
+
+
 def test_spark_reads_a_branch_and_joins_tables_at_one_version(
     spark: SparkSession, lake: lv.Lake
 ) -> None:
