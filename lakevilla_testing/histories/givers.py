@@ -18,7 +18,7 @@ from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.ids import NO_TXN
 from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, sleep
-from lakevilla.transaction.commit.asked import Answer, TableRequest
+from lakevilla.transaction.commit.asked import Answer, NewName, TableRequest
 from lakevilla.transaction.commit.given import give
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
@@ -28,7 +28,7 @@ from lakevilla_testing.checks.invariants import Violated
 from lakevilla_testing.histories.attempts import World, context_of
 from lakevilla_testing.histories.plan import RECREATED, TABLES
 from lakevilla_testing.tables.bare import UnreadableTable
-from lakevilla_testing.tables.iceberg_reader import IcebergTable, manifests_in, read_rows
+from lakevilla_testing.tables.iceberg_reader import IcebergTable, manifests_in, read_rows, uri_of
 from lakevilla_testing.tables.iceberg_snapshots import with_snapshot, write_rows
 from lakevilla_testing.tables.iceberg_writer import only
 from lakevilla_testing.world.client import Client
@@ -38,6 +38,9 @@ from lakevilla_testing.world.rows import Row
 _FIRST_ID = 3_000_000
 #: After so many deaths a client stays dead.
 _DEATHS = 3
+#: How often a request makes a table, too, and the names that tables get.
+_MAKES = 0.3
+NEW_NAMES = ("made", "made too")
 #: How often a client sends a request.
 _SENDS = 4
 #: How often the answer to a request is lost, beside what the history's faults lose.
@@ -145,7 +148,53 @@ def _made(world: World, context: Context, client: Client) -> Program[Asked | Non
         except (UnreadableTable, StoreError):
             return None
         requests.append(TableRequest(location, _requirements(table), updates))
+        if not number and world.plan.made and client.random.random() < _MAKES:
+            own = _FIRST_ID + world.value()
+            try:
+                made = yield from _new_table(client, table, own)
+            except StoreError:
+                return None
+            if client.random.random() < 0.5:
+                return Asked((made,), {made.location: own})
+            rows[made.location] = own
+            requests.append(made)
     return Asked(tuple(requests), rows)
+
+
+def _new_table(client: Client, like: IcebergTable, number: int) -> Program[TableRequest]:
+    """Store a row for a table at a place of its own; return the request that makes the table."""
+    name = client.random.choice(NEW_NAMES)
+    location = f"{name}-{client.ids.uuid().replace('-', '')[-8:]}"
+    schema = {**like.metadata["schemas"][0], "schema-id": 0}
+    fields = [{**one, "required": False} for one in schema["fields"]]
+    metadata = {
+        **like.metadata,
+        "last-sequence-number": 0,
+        "schemas": [{**schema, "fields": fields}],
+        "current-schema-id": 0,
+        "current-snapshot-id": -1,
+        "refs": {},
+        "snapshots": [],
+        "snapshot-log": [],
+    }
+    if like.metadata["format-version"] >= 3:
+        metadata["next-row-id"] = 0
+    blank = IcebergTable(location, -1, metadata)
+    added = yield from write_rows(client, blank, [{"id": number, "balance": 0, "items": ""}])
+    after = yield from with_snapshot(client, blank, "append", added)
+    snapshot = after["snapshots"][-1]
+    main = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot["snapshot-id"]}
+    updates: tuple[dict[str, Any], ...] = (
+        {"action": "assign-uuid", "uuid": client.ids.uuid()},
+        {"action": "upgrade-format-version", "format-version": metadata["format-version"]},
+        {"action": "set-location", "location": uri_of(location)},
+        {"action": "add-schema", "schema": metadata["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-snapshot", "snapshot": snapshot},
+        {"action": "set-snapshot-ref", **main},
+    )
+    created = ({"type": "assert-create"},)
+    return TableRequest(location, created, updates, makes=NewName(name, name))
 
 
 def _table(location: str, document: Metadata) -> Program[IcebergTable]:

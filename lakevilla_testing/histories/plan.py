@@ -172,6 +172,8 @@ class Plan:
         Clients that follow the change feed, and absorb the commits of other clients.
     givers : int
         Iceberg clients that make snapshots and ask the lake for commits.
+    made : bool
+        They also make tables.
     """
 
     seed: int
@@ -200,6 +202,7 @@ class Plan:
     keeps_apart: bool = False
     followers: int = 0
     givers: int = 0
+    made: bool = False
     whole: bool = False
     version: int = 2
     marks: bool = False
@@ -340,6 +343,7 @@ def draw_given(seed: int, formats: LakeFormat) -> Plan:
         clients=source.choice((1, 2, 3)),
         version=source.choice((2, 3)),
         foreign=foreign,
+        made=source.random() < 0.5,
     )
 
 

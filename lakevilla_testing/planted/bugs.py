@@ -50,6 +50,7 @@ class PlantedBug:
             "crowded": False,
             "keepers": 0,
             "givers": 0,
+            "made": False,
             "whole": False,
             "marks": False,
             "combined": False,

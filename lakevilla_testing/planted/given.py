@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.errors import CommitOutcomeUnknown, ConflictError
 from lakevilla.formats.iceberg import commit as committing
 from lakevilla.formats.iceberg import given as versions
 from lakevilla.formats.iceberg import table_format
@@ -16,12 +17,12 @@ from lakevilla.lake import applicability
 from lakevilla.maintenance import vacuum
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant
-from lakevilla.transaction.commit import given
+from lakevilla.transaction.commit import given, making
 from lakevilla.transaction.commit.together import replacing
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation import checks, validate
 from lakevilla.transaction.verbs import read_write
-from lakevilla_testing.planted.bugs import attribute, planted
+from lakevilla_testing.planted.bugs import attribute, instead, planted
 
 _GIVEN: dict[str, Any] = {
     "formats": "iceberg",
@@ -43,6 +44,40 @@ def decided_on_another_version() -> Iterator[None]:
 def not_looked_for() -> Iterator[None]:
     """A request that is sent again is compared, though its snapshots are there (G2)."""
     with attribute(given, "_there", lambda *_: None):
+        yield
+
+
+@planted(**{**_GIVEN, "made": True})
+def made_and_not_looked_for() -> Iterator[None]:
+    """A request that makes a table is compared again, though its table is there (G10)."""
+
+    def not_made(txn: Any, requests: Any) -> Program[set[str]]:
+        yield from original(txn, requests)
+        return {one.location for one in requests if one.makes is not None}
+
+    original = making.not_made
+    with attribute(given, "not_made", not_made):
+        yield
+
+
+@planted(for_histories=False)
+def refused_by_another_at_its_place() -> Iterator[None]:
+    """A request is refused if another table is where it makes its own, though it is half done
+    (G10).
+    """
+
+    def not_made(txn: Any, requests: Any) -> Program[set[str]]:
+        try:
+            return (yield from original(txn, requests))
+        except CommitOutcomeUnknown as error:
+            raise ConflictError(error.message) from error
+
+    def give(*arguments: Any) -> Program[Any]:
+        answer = yield from beginning(*arguments)
+        return replace(answer, outcome="exists") if answer.outcome == "busy" else answer
+
+    original, beginning = making.not_made, given.give
+    with attribute(given, "not_made", not_made), instead(beginning, give):
         yield
 
 
@@ -78,7 +113,7 @@ def refused_in_doubt() -> Iterator[None]:
 def refused_while_it_may_land() -> Iterator[None]:
     """A request is refused by a version that HEAD does not know, and HEAD is left (G3)."""
 
-    def refused(txn: Any, views: Any, error: Any) -> Program[Any]:
+    def refused(txn: Any, views: Any, error: Any, *, makes: bool) -> Program[Any]:
         yield from ()
         return given.Answer("conflict", error.message)
 

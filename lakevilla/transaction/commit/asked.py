@@ -1,4 +1,4 @@
-"""What an Iceberg REST client asks of some tables, and how it is answered."""
+"""A request of an Iceberg REST client for some tables, and the answer to it."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_table_whose_decision_has_no_answer_is_made_once(
     assert ids(lake, "new") == [1, 2, 3]
 
 
-def test_a_table_that_another_client_begins_first_is_refused(
+def test_a_request_beside_a_table_that_another_client_began_is_never_refused(
     lake: lv.Lake, client: IcebergClient
 ) -> None:
     """The place is random, so only a client that watches the lake can do this."""

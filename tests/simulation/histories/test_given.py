@@ -23,5 +23,5 @@ def test_every_answer_to_an_iceberg_client_is_true_in_the_end(formats, count):
         events += campaign.run(seed, plan=draw_given(seed, formats)).events
     assert events["given done"], "no request was done"
     if WHOLE:
-        wanted = ("given refused", "given none", "reconcile", "redo")
+        wanted = ("given refused", "given none", "answer exists", "reconcile", "redo")
         assert {kind for kind in wanted if not events[kind]} == set()

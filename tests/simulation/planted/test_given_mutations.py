@@ -5,6 +5,7 @@ import pytest
 from lakevilla.errors import LakeVillaError
 from lakevilla_testing.planted.every import PLANTED
 from tests.contract.iceberg import test_given as contract
+from tests.contract.iceberg import test_made_tables as made
 from tests.support.iceberg_client import IcebergClient
 from tests.support.simulated.memory_lake import MemoryLake
 from tests.unit.global_log.inbox import test_fold as inbox
@@ -18,6 +19,9 @@ CATCHERS = {
         inbox.test_the_commit_of_an_iceberg_client_is_proposed_to_nobody(MemoryLake())
     ),
     "half_refused": contract.test_a_request_that_is_void_on_one_of_two_tables_is_never_refused,
+    "refused_by_another_at_its_place": (
+        made.test_a_request_beside_a_table_that_another_client_began_is_never_refused
+    ),
     "refused_in_doubt": contract.test_a_request_whose_decision_has_no_answer_is_never_refused,
     "refused_while_it_may_land": (
         contract.test_a_refusal_by_a_version_that_head_does_not_know_replaces_head
