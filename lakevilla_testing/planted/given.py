@@ -18,6 +18,7 @@ from lakevilla.maintenance import vacuum
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant
 from lakevilla.transaction.commit import given, making
+from lakevilla.transaction.commit.asked import Answer
 from lakevilla.transaction.commit.together import replacing
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.validation import checks, validate
@@ -115,7 +116,7 @@ def refused_while_it_may_land() -> Iterator[None]:
 
     def refused(txn: Any, views: Any, error: Any, *, makes: bool) -> Program[Any]:
         yield from ()
-        return given.Answer("conflict", error.message)
+        return Answer("conflict", error.message)
 
     with attribute(given, "_refused_for_good", refused):
         yield
