@@ -6,9 +6,11 @@ its status and body. It is no part of the public API.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lakevilla.api.client.client import LakeClient
@@ -16,7 +18,7 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
 from lakevilla.api.run import begin_transaction
 from lakevilla.api.transaction import Transaction
-from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.errors import AlreadyCommitted, InvalidOperation, TableNotFound
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.requested import (
@@ -26,16 +28,18 @@ from lakevilla.formats.iceberg.metadata.requested import (
 )
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import Head
+from lakevilla.lake.context import branch_directory
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Program, delete, put
 from lakevilla.store.location import root_location
 from lakevilla.transaction.commit.asked import Answer, NewName, TableRequest
 from lakevilla.transaction.commit.given import give as program_of
+from lakevilla.transaction.commit.given import key_of_others
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.create_table import defined_change
 from lakevilla.transaction.verbs.read_write import create_by
 
-__all__ = ["Answer", "TableChange", "TableWish", "give", "make", "stage"]
+__all__ = ["Answer", "TableChange", "TableWish", "give", "make", "make_branch_directory", "stage"]
 
 #: The length of the random end of a new table's directory.
 _RANDOM = 8
@@ -98,6 +102,13 @@ def stage(lake: Lake[Any], name: str, wish: TableWish) -> dict[str, Any]:
     return parts
 
 
+def make_branch_directory(client: LakeClient, location: str) -> None:
+    """Make the directory of the metadata that clients write on a branch, where a store has some."""
+    root, place = root_location(client.root), branch_directory(location, client.context.epoch)
+    if root.scheme == "file" and not os.path.isdir(f"/{root.path}/{place}/metadata"):
+        client.run(put(f"{place}/metadata/.directory", b"", ABSENT))
+
+
 def _make_directory(location: str, name: str) -> Program[None]:
     """Make the directory of a table's metadata: DuckDB writes there, and makes none."""
     key = f"{location}/metadata/.{name}"
@@ -147,7 +158,7 @@ def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = N
     """
     client = lake._client
 
-    def begin() -> TransactionState:
+    def begin(key: str | None = key) -> TransactionState:
         begun: Executor[Any] = begin_transaction(
             client,
             Executor,
@@ -169,7 +180,12 @@ def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = N
                 raise
             return Answer("invalid", error.message)
     client.ensure_safe_store()
-    return client.run(program_of(begin, requests))
+    try:
+        return client.run(program_of(begin, requests))
+    except AlreadyCommitted as error:  # on a branch a transaction looks for its key as it begins
+        refused = key_of_others(error, requests)
+        tables = [TableRequest(one.location) for one in requests]
+        return refused or client.run(program_of(partial(begin, None), tables))
 
 
 def _request(client: LakeClient, head: Head | None, change: TableChange) -> TableRequest:

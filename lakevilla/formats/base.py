@@ -114,13 +114,15 @@ class ClientUpdates(msgspec.Struct, frozen=True, omit_defaults=True):
     ``base`` is that version's number. ``updates`` are the client's, as the REST specification has
     them; none if the client only relies on that version. ``now_ms`` is the time at which they are
     applied, whoever applies them. ``snapshot`` is the id of the snapshot that they make current;
-    None if they make none.
+    None if they make none. ``state`` is the digest of the state that the client knew, where the
+    version does not say it: on a branch. There the change has all that counts of the updates.
     """
 
     base: int
     updates: tuple[dict[str, Any], ...] = ()
     now_ms: int = 0
     snapshot: int | None = None
+    state: str = ""
 
 
 class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -31,7 +31,7 @@ from lakevilla.formats.iceberg.metadata.updates import refs_of
 from lakevilla.global_log.namespaces import Namespace
 from lakevilla.serve.catalog import Catalog, Change
 from lakevilla.serve.names import parse_namespace
-from lakevilla.serve.refusal import Refusal, refusal_of
+from lakevilla.serve.refusal import Refusal, may_have_been_merged, not_built, refusal_of
 
 _LOG = logging.getLogger("lakevilla.serve")
 #: A request's body, also unpacked, has at most so many bytes.
@@ -114,12 +114,15 @@ Handler = Callable[[Catalog, Call], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A route of the protocol; ``writes``: it changes the lake."""
+    """A route of the protocol; ``writes``: it changes the lake; ``commits``: by a commit to tables,
+    which a branch takes, too.
+    """
 
     method: str
     path: str
     handler: Handler
     writes: bool = False
+    commits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +207,19 @@ def _endpoint(
 
 
 def _handle(catalog: Catalog, one: Endpoint, call: Call) -> Answer:
-    catalog = catalog.at(call.path.get("prefix"))
+    try:
+        catalog = catalog.at(call.path.get("prefix"))
+    except Refusal as refusal:
+        if one.commits:
+            raise may_have_been_merged(refusal.message) from None
+        raise
     if one.writes and catalog.read_only:
         message = "only read here: tags and versions are, and a gateway with --read-only"
         raise Refusal(403, "ForbiddenException", message)
+    if one.writes and catalog.keeps_names and not one.commits:
+        raise not_built(
+            "make, drop and rename tables and namespaces on a branch: do it on the lake"
+        )
     try:
         return one.handler(catalog, call)
     except Refusal as refusal:
@@ -290,7 +302,8 @@ def _config(catalog: Catalog, call: Call) -> Answer:
             "endpoints": [
                 f"{one.method} /v1/{{prefix}}{one.path}"
                 for one in _ENDPOINTS
-                if not (one.writes and catalog.read_only)
+                if not one.writes
+                or not (catalog.read_only or (catalog.keeps_names and not one.commits))
             ],
         }
     )
@@ -486,10 +499,10 @@ _ENDPOINTS = (
     Endpoint("POST", _TABLES, _make_table, writes=True),
     Endpoint("GET", _TABLE, _load_table),
     Endpoint("HEAD", _TABLE, _has_table),
-    Endpoint("POST", _TABLE, _commit_table, writes=True),
+    Endpoint("POST", _TABLE, _commit_table, writes=True, commits=True),
     Endpoint("DELETE", _TABLE, _drop_table, writes=True),
     Endpoint("POST", f"{_NAMESPACE}/register", _register_table, writes=True),
     Endpoint("POST", "/tables/rename", _rename_table, writes=True),
     Endpoint("POST", f"{_TABLE}/metrics", _report_metrics),
-    Endpoint("POST", "/transactions/commit", _commit_tables, writes=True),
+    Endpoint("POST", "/transactions/commit", _commit_tables, writes=True, commits=True),
 )

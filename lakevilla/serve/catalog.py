@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lakevilla.api.given import TableChange, TableWish, give, make, stage
+from lakevilla.api.given import TableChange, TableWish, give, make, make_branch_directory, stage
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation, RefNotFound, TableNotFound, VersionNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
@@ -37,7 +37,14 @@ from lakevilla.serve.names import (
     new_name,
     prefix_of,
 )
-from lakevilla.serve.refusal import Refusal, already_there, no_namespace, no_table, not_built
+from lakevilla.serve.refusal import (
+    Refusal,
+    already_there,
+    may_have_been_merged,
+    no_namespace,
+    no_table,
+    not_built,
+)
 from lakevilla.serve.states import State, prefix_of_state, shown, state_of
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external, normalise_location, parse_location
@@ -109,8 +116,10 @@ class Catalog:
         self._lake, self._client = lake, lake._client
         self._state, self._is_newest = state or State(lake), state is None
         self._writes_nothing = read_only
-        #: Whether requests that change something are refused.
-        self.read_only = read_only or state is not None
+        #: Whether all requests that change something are refused.
+        self.read_only = read_only or (state is not None and not state.is_branch)
+        #: Whether those that make, drop or rename something are refused.
+        self.keeps_names = state is not None
 
     def at(self, prefix: str | None) -> Catalog:
         """Return the catalog of a state, by the word that names it in paths.
@@ -306,18 +315,23 @@ class Catalog:
         return self._newest(namespace, table) if self._is_newest else self._then(namespace, table)
 
     def _then(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
-        view, name = self._view(namespace, table), dotted(namespace, table)
+        (_, view), name = self._view(namespace, table), dotted(namespace, table)
         if view.placement.overlay and self._writes_nothing:
             raise not_built(f"make metadata of this state of {name} with --read-only")
-        found = self._client.run(shown(self._client.context, view))
+        client = self._client
+        if self._state.is_branch and not self._writes_nothing:
+            client = self._state.lake._client  # which tells where the branch's files lie
+            make_branch_directory(client, view.location)
+        found = client.run(shown(client.context, view))
         if found is None:
             raise not_built(f"show Delta tables to Iceberg clients yet: {name} is one")
         return found
 
-    def _view(self, namespace: Namespace, table: str) -> View:
+    def _view(self, namespace: Namespace, table: str) -> tuple[str, View]:
+        """Return the name in the lake of a table of this state, and what the table is there."""
         for name in lake_names(namespace, table):
             with suppress(TableNotFound, InvalidOperation):
-                return self._state.view(name)
+                return name, self._state.view(name)
         raise no_table(dotted(namespace, table))
 
     def _newest(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
@@ -380,8 +394,15 @@ class Catalog:
         Refusal
             The request is not done; 409 only where nothing of it took effect, and never will.
         """
-        asked = [self._asked(change) for change in changes]
-        answer = give(self._lake, asked, key=key)
+        try:
+            asked = [self._asked(change) for change in changes]
+            answer = give(self._state.lake, asked, key=key)
+        except RefNotFound as error:
+            raise may_have_been_merged(error.message) from None
+        except Refusal as refusal:
+            if refusal.status != 404 or not self._state.is_branch:
+                raise
+            raise may_have_been_merged(refusal.message) from None
         if answer.outcome != "done":
             status, kind = _OUTCOMES[answer.outcome]
             after = _RETRY_SECONDS if answer.outcome == "busy" else None
@@ -396,6 +417,9 @@ class Catalog:
         if any(one.get("type") == _CREATES for one in change.requirements):
             name = new_name(*change.table)
             return TableChange(name, change.requirements, change.updates, makes=True)
+        if self._state.is_branch:
+            name, _ = self._view(*change.table)
+            return TableChange(name, change.requirements, change.updates)
         one, name = self.find(*change.table), dotted(*change.table)
         if one.state.format != "iceberg":
             message = f"{name} is a Delta table, which no Iceberg client can write"

@@ -64,6 +64,15 @@ def not_built(what: str) -> Refusal:
     return Refusal(406, "UnsupportedOperationException", f"the gateway does not {what}")
 
 
+def may_have_been_merged(message: str) -> Refusal:
+    """Return the answer to a commit on a branch, or of a table there, that is not there any more.
+
+    The commit may have taken effect before: after a 404 its client would delete files that the lake
+    has by now.
+    """
+    return Refusal(500, "CommitStateUnknownException", message)
+
+
 #: The status and the type of each error; the first class that fits counts.
 _ANSWERS: tuple[tuple[type[LakeVillaError], int, str], ...] = (
     (CommitOutcomeUnknown, 504, "CommitStateUnknownException"),

@@ -11,38 +11,27 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import msgspec
-from blake3 import blake3
-
 from lakevilla.api.catalog.names import ListedTable, TablePage
 from lakevilla.api.catalog.tables import names_in
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
 from lakevilla.api.run import begin_transaction
-from lakevilla.errors import StoreError
-from lakevilla.formats.base import CommitInfo
-from lakevilla.formats.iceberg.metadata.definition import state_key
-from lakevilla.formats.iceberg.metadata.file import Metadata, decode_metadata
+from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.lake.context import Context
-from lakevilla.lake.row_changes import compose
+from lakevilla.lake.state_files import state_file
 from lakevilla.lake.view import View
 from lakevilla.serve.refusal import Refusal
-from lakevilla.store.base import ANY, Found, Stored
-from lakevilla.store.effects import Program, get, put
+from lakevilla.store.effects import Program
 
 #: Words of the protocol's own paths, which are no states.
 _TAKEN = frozenset({"config", "namespaces", "tables", "transactions", "views"})
 _WORD = re.compile(r"(?!r-|v\d)[A-Za-z0-9][A-Za-z0-9_.-]*")
 _VERSION = re.compile(r"v(\d{1,18})")
-#: The version of what is made of a state: part of its name.
-_RENDERING = 1
-#: The number of times that a state is made again within the retention of its table.
-_PERIODS = 4
 
 
 class State:
-    """The lake in one of its states; read only, except for the lake itself.
+    """The lake in one of its states; read only, except for the lake itself and branches.
 
     Parameters
     ----------
@@ -54,6 +43,11 @@ class State:
 
     def __init__(self, lake: Lake, version: int | None = None) -> None:
         self.lake, self._version = lake, version
+
+    @property
+    def is_branch(self) -> bool:
+        """Return whether it is the newest state of a branch, where clients may commit."""
+        return self.lake._client.branch is not None and self._version is None
 
     def tables(
         self, prefix: str | None = None, *, after: str | None = None, limit: int | None = None
@@ -118,35 +112,13 @@ def prefix_of_state(lake: Lake, name: str) -> str:
 def shown(context: Context, view: View) -> Program[tuple[Metadata, str] | None]:
     """Return the metadata of an Iceberg table's state and the URI of its file; None of others.
 
-    A file that has to be made lies in the table's own directory, where vacuum deletes it once it is
-    older than the table's retention. Its name changes four times in that time: a client that was
-    given it has three quarters of the retention to read it.
-
     Raises
     ------
     StoreError
         The file could not be stored.
     """
-    base = view.base
-    if not isinstance(base, IcebergSnapshot) or base.document is None or base.document_uri is None:
+    if not isinstance(view.snapshot, IcebergSnapshot) or view.snapshot.catalog:
         return None
-    if not view.placement.overlay:
-        return base.document, base.document_uri
-    formats = context.formats.of(base)
-    period = int(context.clock.now() / formats.file_retention_seconds(base) * _PERIODS)
-    above = [(one.txn, one.hash) for one in view.placement.overlay]
-    what = [_RENDERING, base.table_id, base.document.key, above, period]
-    digest = blake3(msgspec.json.encode(what)).hexdigest(length=16)
-    key = state_key(base.location, digest)
-    uri = base.definition.place.spelled(key.removeprefix(f"{base.location}/"))
-    found = yield from get(key)
-    if isinstance(found, Found):
-        return decode_metadata(key, base.table, found.body), uri
-    change = compose([part.change for part in view.parts])
-    info = CommitInfo(operation="STATE", nonce=digest)
-    # The time is a part of the state, too: two gateways write the same bytes.
-    time_ms = base.document.last_updated_ms + 1
-    made = yield from formats.prepare(base, change, info, time_ms)
-    if not isinstance((yield from put(key, made.body, ANY)), Stored):
-        raise StoreError(f"table {base.table}: the metadata of its state could not be stored")
-    return decode_metadata(key, base.table, made.body), uri
+    found = yield from state_file(context, view)
+    place = view.snapshot.definition.place
+    return found, place.spelled(found.key.removeprefix(f"{view.location}/"))

@@ -101,7 +101,7 @@ def _send(world: World, context: Context, client: Client, asked: list[Asked]) ->
     if not asked or asked[-1].is_over:
         return
     for number in range(_SENDS):
-        answer = yield from _answer(context, asked[-1].requests)
+        answer = yield from answer_to(context, asked[-1].requests)
         is_lost = number + 1 < _SENDS and client.random.random() < _LOST
         if answer is not None and answer.outcome != "unknown" and not is_lost:
             asked[-1].outcome = "done" if answer.outcome == "done" else "refused"
@@ -111,7 +111,7 @@ def _send(world: World, context: Context, client: Client, asked: list[Asked]) ->
     asked[-1].is_over = True
 
 
-def _answer(context: Context, requests: tuple[TableRequest, ...]) -> Program[Answer | None]:
+def answer_to(context: Context, requests: tuple[TableRequest, ...]) -> Program[Answer | None]:
     """Return the answer to a request; None if the store has failed, as a server says 5xx then."""
 
     def begun() -> TransactionState:
@@ -133,7 +133,7 @@ def _made(world: World, context: Context, client: Client) -> Program[Asked | Non
     recreated = RECREATED if "recreate" in world.plan.foreign else ""
     known = [t for t in TABLES if world.plan.format_of(t) == "iceberg" and t != recreated]
     chosen = client.random.sample(known, client.random.randint(1, min(2, len(known))))
-    loaded = yield from _answer(context, tuple(TableRequest(one) for one in chosen))
+    loaded = yield from answer_to(context, tuple(TableRequest(one) for one in chosen))
     if loaded is None or loaded.outcome != "done":
         return None
     requests: list[TableRequest] = []
@@ -144,7 +144,7 @@ def _made(world: World, context: Context, client: Client) -> Program[Asked | Non
             table = yield from _table(location, loaded.tables[location])
             if not number or client.random.random() < 0.7:  # else it only relies on the table
                 rows[location] = _FIRST_ID + world.value()
-                updates = yield from _updates(client, table, rows[location])
+                updates = yield from _updates(client, table, location, rows[location])
         except (UnreadableTable, StoreError):
             return None
         requests.append(TableRequest(location, _requirements(table), updates))
@@ -201,8 +201,7 @@ def _table(location: str, document: Metadata) -> Program[IcebergTable]:
     """Return a table as the client was shown it. Raises ``UnreadableTable``."""
     metadata = json.loads(document.encode())
     version = metadata_version(document.key.rpartition("/")[2])
-    assert version is not None
-    table = IcebergTable(location, version, metadata)
+    table = IcebergTable(location, -1 if version is None else version, metadata)
     if table.current is not None:
         table.manifests = yield from manifests_in(table, table.current)
     return table
@@ -217,16 +216,30 @@ def _requirements(table: IcebergTable) -> tuple[dict[str, Any], ...]:
     )
 
 
+def request_for(
+    client: Client, location: str, shown: Metadata, number: int
+) -> Program[TableRequest]:
+    """Store what adds a row to a table as it was shown, and return the request for it.
+
+    The client's files lie where the metadata says. Raises ``UnreadableTable`` and ``StoreError``.
+    """
+    table = yield from _table(location, shown)
+    place = location + table.metadata["location"].removeprefix(uri_of(location))
+    updates = yield from _updates(client, table, place, number)
+    return TableRequest(location, _requirements(table), updates)
+
+
 def _updates(
-    client: Client, table: IcebergTable, number: int
+    client: Client, table: IcebergTable, place: str, number: int
 ) -> Program[tuple[dict[str, Any], ...]]:
-    """Add a row; or write a file again, and the row with it."""
+    """Add a row; or write a file again, and the row with it. ``place``: where new files lie."""
     row = {"id": number, "balance": 0, "items": ""}
     files = sorted(table.files)[:1] if client.random.random() < 0.5 else []
     kept: list[Row] = []
     if files:
         kept = yield from read_rows(only(table, files))
-    added = yield from write_rows(client, table, [*kept, row])
+    there = IcebergTable(place, table.version, table.metadata)
+    added = yield from write_rows(client, there, [*kept, row])
     operation = "overwrite" if files else "append"
     metadata = yield from with_snapshot(client, table, operation, added, files)
     snapshot = metadata["snapshots"][-1]

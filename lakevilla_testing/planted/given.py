@@ -17,7 +17,7 @@ from lakevilla.lake import applicability
 from lakevilla.maintenance import vacuum
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant
-from lakevilla.transaction.commit import given, making
+from lakevilla.transaction.commit import given, given_on_branch, making
 from lakevilla.transaction.commit.asked import Answer
 from lakevilla.transaction.commit.together import replacing
 from lakevilla.transaction.state.values import Feature
@@ -185,4 +185,40 @@ def vacuum_knows_no_given() -> Iterator[None]:
 
     original = applicability.needed_files
     with attribute(vacuum, "needed_files", needed):
+        yield
+
+
+@planted(for_histories=False)
+def branch_base_not_compared() -> Iterator[None]:
+    """On a branch a given commit is decided though others have committed since its state (B2)."""
+
+    def conflict(txn: Any, new: Any) -> Any:
+        return None if txn.context.epoch else original(txn, new)
+
+    original = validate._not_its_version
+    with attribute(validate, "_not_its_version", conflict):
+        yield
+
+
+@planted(for_histories=False)
+def not_looked_for_on_its_branch() -> Iterator[None]:
+    """On a branch a request that is sent again is compared, though HEAD has it (B3)."""
+
+    def is_there(*_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with attribute(given_on_branch, "_is_there", is_there):
+        yield
+
+
+@planted(for_histories=False)
+def refused_by_hope_on_its_branch() -> Iterator[None]:
+    """On a branch a request is refused, though commits that are not known may have it (B3)."""
+
+    def never(*_: Any) -> Program[bool]:
+        yield from ()
+        return True
+
+    with attribute(given_on_branch, "_never_took_effect", never):
         yield

@@ -16,7 +16,13 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from lakevilla.arrow.nesting import document
-from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, StoreError
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    UnsupportedTableFeature,
+)
 from lakevilla.formats.base import Attempt, Change, ClientUpdates, CommitInfo
 from lakevilla.formats.files import DataFile, is_elsewhere
 from lakevilla.formats.iceberg.commit import (
@@ -109,6 +115,98 @@ def consequence(
     )
 
 
+def consequence_of_state(
+    snapshot: IcebergSnapshot,
+    shown: Metadata,
+    updates: Sequence[Mapping[str, Any]],
+    now_ms: int,
+    directory: str,
+) -> Program[tuple[Change, int | None]]:
+    """Apply updates to a state that no log has; return the change, and the new snapshot's id.
+
+    ``snapshot`` is the log's version below the state, ``shown`` the state's metadata, as the client
+    was given it: with ``directory``, relative to the table, as the place of the client's files.
+
+    Raises
+    ------
+    InvalidOperation
+        As ``consequence``.
+    ConflictError
+        A sequence number, or row ids, were given out by others meanwhile.
+    UnsupportedTableFeature
+        What they do is no part of a state, or LakeVilla could not write the table any more.
+    """
+    for update in updates:
+        _refuse_no_part(snapshot, update)
+    place = snapshot.definition.place
+    parts = updated(document(shown.encode()), updates, now_ms, snapshot.table)
+    told = place.spelled(directory)
+    if not is_same_place(str(parts.get("location")), told):
+        raise _moved(snapshot, told, str(parts.get("location")))
+    real = {"location": place.uri}
+    before = shown.replaced(real)
+    key = f"{shown.key}, updated"
+    after = decode_metadata(key, snapshot.table, msgspec.json.encode({**parts, **real}))
+    definition = snapshot.definition.replaced(before.definition)
+    state = IcebergSnapshot(snapshot.version, definition, before, snapshot.cache)
+    definition.replaced(after.definition).check_writable()
+    known = before.snapshots
+    if after.current_id != before.current_id and after.current_id in known:
+        raise _no_part(snapshot, "a rollback")
+    try:
+        _refuse_lists_elsewhere(state, after)
+        entry = yield from describe(state, state.version + 1, after)
+        yield from _own_manifests(
+            state, [after.snapshot(one) or {} for one in after.snapshots if one not in known]
+        )
+    except CorruptObject as error:
+        raise InvalidOperation(
+            f"table {snapshot.table}: what the updates name can't be read: {error.message}",
+            table=snapshot.table,
+        ) from error
+    for file in entry.change.adds:
+        if file.deletes:
+            raise _no_part(snapshot, "a delete file (write by copy-on-write: delete files)")
+    is_new = after.current_id not in known
+    change = _without_row_ids(before.definition, entry.change, defines=True)
+    return change, after.current_id if is_new else None
+
+
+#: What updates of a state that no log has may do.
+_OF_STATES = frozenset(
+    {
+        "add-snapshot",
+        "add-schema",
+        "set-current-schema",
+        "add-spec",
+        "set-default-spec",
+        "add-sort-order",
+        "set-default-sort-order",
+        "set-properties",
+        "remove-properties",
+        "set-location",
+        "assign-uuid",
+    }
+)
+_OF_MAIN = frozenset({"set-snapshot-ref", "remove-snapshot-ref"})
+
+
+def _refuse_no_part(snapshot: IcebergSnapshot, update: Mapping[str, Any]) -> None:
+    action = update.get("action")
+    if action in _OF_MAIN and update.get("ref-name") == MAIN:
+        return
+    if action not in _OF_STATES:
+        raise _no_part(snapshot, f"the update {action!r}")
+
+
+def _no_part(snapshot: IcebergSnapshot, what: str) -> UnsupportedTableFeature:
+    return UnsupportedTableFeature(
+        f"table {snapshot.table}: {what} can't be committed on a branch of the lake: commit it on "
+        "the lake itself",
+        table=snapshot.table,
+    )
+
+
 def names_live_files(
     snapshot: IcebergSnapshot, updates: Sequence[Mapping[str, Any]]
 ) -> Program[bool]:
@@ -189,10 +287,13 @@ def _after(
 def _refuse_move(snapshot: IcebergSnapshot, after: Metadata) -> None:
     uri, wanted = snapshot.definition.place.uri, str(after.get("location"))
     if wanted.rstrip("/") != uri and not is_same_place(wanted, uri):
-        raise InvalidOperation(
-            f"table {snapshot.table} is at {uri}, and can't be moved to {wanted}",
-            table=snapshot.table,
-        )
+        raise _moved(snapshot, uri, wanted)
+
+
+def _moved(snapshot: IcebergSnapshot, uri: str, wanted: str) -> InvalidOperation:
+    return InvalidOperation(
+        f"table {snapshot.table} is at {uri}, and can't be moved to {wanted}", table=snapshot.table
+    )
 
 
 def _refuse_lists_elsewhere(snapshot: IcebergSnapshot, after: Metadata) -> None:

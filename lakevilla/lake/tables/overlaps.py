@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.iceberg.metadata.definition import is_of_state
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head
 from lakevilla.global_log.refs import clone_around, clone_below, is_at
@@ -123,7 +124,11 @@ def found_there(
                 else f"a table outside of this lake, {outer}"
             )
             return _within(location, what, outer)
-    metadata = [key for key in listed if _METADATA.fullmatch(key[len(location) :])]
+    metadata = [
+        key
+        for key in listed
+        if _METADATA.fullmatch(key[len(location) :]) and not is_of_state(key.rpartition("/")[2])
+    ]
     if metadata:
         return (
             f"{location} is the directory of an Iceberg table that is not opened here "

@@ -37,6 +37,7 @@ from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Given, snapshots_removed
 from lakevilla.transaction.commit.asked import Answer, TableRequest, joined
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.given_on_branch import decided_on_branch
 from lakevilla.transaction.commit.making import make, not_made
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.checks import kept_by_a_ref
@@ -69,11 +70,9 @@ def give(
         try:
             answer = yield from _compared_and_decided(txn, asked)
         except AlreadyCommitted as error:
-            known = None if error.result is None else error.result.versions
-            if known is not None and not known.keys() >= {o.location for o in asked if o.updates}:
-                why = "the idempotency key was used for a commit of other tables: take a new one"
-                return Answer("invalid", why)
-            answer = yield from _settled(txn, asked, error.result)
+            answer = key_of_others(error, asked)
+            if answer is None:
+                answer = yield from _settled(txn, asked, error.result)
         except (InvalidOperation, TableNotFound, UnsupportedTableFeature) as error:
             # What waits for its log may be an earlier write of this very request.
             if not (yield from _has_pending(txn, asked)):
@@ -85,6 +84,15 @@ def give(
         yield from abort(txn)
     tables = ", ".join(one.location for one in asked)
     return Answer("busy", f"other clients have changed {tables} {BEGINNINGS} times in a row")
+
+
+def key_of_others(error: AlreadyCommitted, requests: Sequence[TableRequest]) -> Answer | None:
+    """Refuse a request whose key has committed changes of other tables."""
+    known = None if error.result is None else error.result.versions
+    if known is None or known.keys() >= {one.location for one in requests if one.updates}:
+        return None
+    why = "the idempotency key was used for a commit of other tables: take a new one"
+    return Answer("invalid", why)
 
 
 def _has_pending(txn: TransactionState, requests: Sequence[TableRequest]) -> Program[bool]:
@@ -102,6 +110,8 @@ def _compared_and_decided(
     txn: TransactionState, requests: Sequence[TableRequest]
 ) -> Program[Answer | None]:
     """Run rules G1 to G8 once; None if the request must be compared with a newer state."""
+    if txn.context.epoch:
+        return (yield from decided_on_branch(txn, requests))
     try:
         fresh = yield from not_made(txn, requests)  # G10
         there = [one.location for one in requests if one.location not in fresh]
@@ -184,8 +194,6 @@ def _refused(txn: TransactionState, views: Mapping[str, View]) -> Answer | None:
             return Answer(
                 "unsupported", f"table {location} is in a catalog: commit to it through that"
             )
-    if txn.context.epoch:
-        return Answer("unsupported", "a branch takes no commits of Iceberg clients")
     if head is not None and head.is_protected:
         return Answer("protected", "main is protected, and takes only merges and upkeep")
     return None

@@ -42,6 +42,7 @@ from lakevilla.lake.row_changes import (
     judge,
     net_change,
 )
+from lakevilla.lake.state_files import state_digest
 from lakevilla.lake.table_log import open_tail, opened_again, probe, refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
@@ -278,9 +279,12 @@ def _not_its_version(txn: TransactionState, new: View) -> ConflictError | None:
 
     It is never performed again: its requirements are compared with the newest version first.
     """
-    own = (done.operation for done in txn.work.done if done.table == new.location)
-    bases = {one.given.base for one in own if isinstance(one, Given)}
-    if not bases or (not new.placement.overlay and bases == {new.base.version}):
+    own = [done.operation for done in txn.work.done if done.table == new.location]
+    known = {(one.given.base, one.given.state) for one in own if isinstance(one, Given)}
+    if not known:
+        return None
+    state = state_digest(new, txn.context.epoch) if txn.context.epoch else ""
+    if (state or not new.placement.overlay) and known == {(new.base.version, state)}:
         return None
     return conflict(txn, new.location, "others have committed to it since the client's version")
 

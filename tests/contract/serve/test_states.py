@@ -99,7 +99,7 @@ def test_vacuum_deletes_the_files_of_states_after_the_retention(
 
 
 def test_tags_and_versions_are_only_read(grown: lv.Lake, gateway: Gateway) -> None:
-    for state in ("monday", "v2", "etl"):
+    for state in ("monday", "v2"):
         options = {"method": "POST", "json": {"namespace": ["a"]}}
         status, kind, _ = gateway.refused(f"/{state}/namespaces", **options)
         assert (status, kind) == (403, "ForbiddenException")

@@ -119,3 +119,32 @@ def test_spark_reads_a_branch_and_joins_tables_at_one_version(
         before = spark.sql(joined).collect()[0][0]
         lake.run(lambda txn: txn.delete("sales/orders", where="true"))
         assert spark.sql(joined).collect()[0][0] == before > 0
+
+
+def test_spark_writes_on_a_branch_that_is_merged(spark: SparkSession, lake: lv.Lake) -> None:
+    lake.branch("etl")
+    etl = lake.on("etl")
+    with attached(spark, lake, "lake@etl") as name:
+        table = f"{name}.root.stock"
+        statements = (
+            f"INSERT INTO {table} VALUES (7, 70)",
+            f"UPDATE {table} SET balance = 1 WHERE id = 1",
+            f"DELETE FROM {table} WHERE id = 2",
+            f"MERGE INTO {table} t USING (SELECT 3L id, 33L balance UNION ALL SELECT 8L, 80L) s "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+            f"ALTER TABLE {table} ADD COLUMN note STRING",
+            f"INSERT INTO {table} VALUES (9, 90, 'new')",
+        )
+        before = in_order(lake.read("stock"))
+        for number, statement in enumerate(statements, 1):
+            spark.sql(statement)
+            assert len(etl.history()) == number, statement
+            assert in_order(spark.table(table).toArrow()) == in_order(etl.read("stock")), statement
+        assert in_order(lake.read("stock")) == before
+    on_branch = in_order(etl.read("stock"))
+    lake.run(lambda txn: txn.append("sales/orders", accounts(1)))
+    lake.merge("etl", delete=True)
+    assert in_order(lake.read("stock")) == on_branch
+    with attached(spark, lake) as name:
+        assert in_order(spark.table(f"{name}.root.stock").toArrow()) == on_branch
+    assert not lake.doctor().findings

@@ -5,15 +5,34 @@ import pytest
 from lakevilla.errors import LakeVillaError
 from lakevilla_testing.planted.every import PLANTED
 from tests.contract.iceberg import test_given as contract
+from tests.contract.iceberg import test_given_on_branches as branches
 from tests.contract.iceberg import test_made_tables as made
 from tests.support.iceberg_client import IcebergClient
 from tests.support.simulated.memory_lake import MemoryLake
 from tests.unit.global_log.inbox import test_fold as inbox
 
+
+def on_a_branch(lake):
+    lake.branch("etl")
+    etl = lake.on("etl")
+    return etl, IcebergClient(etl)
+
+
 #: For each planted bug the test that must fail with it.
 CATCHERS = {
     "another_snapshot_id": (
         contract.test_files_follow_a_foreign_version_under_the_client_s_snapshot_id
+    ),
+    "branch_base_not_compared": lambda lake, _: (
+        branches.test_a_state_of_a_branch_is_compared_in_the_head_that_is_replaced(
+            *on_a_branch(lake), "t"
+        )
+    ),
+    "not_looked_for_on_its_branch": lambda lake, _: (
+        branches.test_a_request_is_done_once_whatever_came_on_top_of_it(*on_a_branch(lake))
+    ),
+    "refused_by_hope_on_its_branch": lambda lake, _: (
+        branches.test_a_request_that_many_commits_hide_is_not_refused(*on_a_branch(lake))
     ),
     "given_in_the_inbox": lambda *_: (
         inbox.test_the_commit_of_an_iceberg_client_is_proposed_to_nobody(MemoryLake())
