@@ -330,7 +330,9 @@ def _refused_for_good(
         if not isinstance(outcome, Stored):
             return None
         context.remember(HeldHead(new, outcome.token))
-    return Answer("exists" if isinstance(error, TableExists) else "conflict", error.message)
+    if isinstance(error, TableExists):
+        return Answer("exists", f"Requirement failed: table already exists: {error.message}")
+    return Answer("conflict", error.message)
 
 
 def _settled(

@@ -93,7 +93,9 @@ def test_the_second_of_two_tables_of_one_name_is_refused(
             assert give(other, [first]).outcome == "done"
 
     inside(lake).store = InterruptedStore(store, is_head, make_first)
-    assert give(lake, [second, also]).outcome == "exists"
+    answer = give(lake, [second, also])
+    assert answer.outcome == "exists"
+    assert answer.message.startswith("Requirement failed: table already exists")
     assert (ids(lake, "new"), ids(lake)) == ([1, 2, 3], [1, 2, 3])
 
 
