@@ -310,6 +310,8 @@ class HistoryEntry(HtmlFields):
     members : tuple of str
         The transactions that share the version, in the order in which they were performed; empty
         for the commit of a single transaction.
+    merged : str or None
+        The branch that the commit merged, with its version: ``night@3``; None for all others.
 
     Examples
     --------
@@ -325,6 +327,7 @@ class HistoryEntry(HtmlFields):
     metadata: Mapping[str, str]
     kind: Literal["transaction", "foreign", "reconcile", "register", "rebuilt"]
     members: tuple[str, ...] = ()
+    merged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

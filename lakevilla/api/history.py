@@ -83,11 +83,18 @@ def bind_to_version(
     client.run(bind_to_past(state, version=version, timestamp_ms=stamp))
 
 
-def lake_history(client: LakeClient, limit: int | None) -> list[HistoryEntry]:
-    """Return the lake's commits, newest first."""
+def lake_history(
+    client: LakeClient, limit: int | None, until: int | None = None
+) -> list[HistoryEntry]:
+    """Return the lake's commits, newest first; see ``Lake.history``."""
     if limit is not None:
         limit = check_number("limit", limit)
     last = None if client.at is None else client.at.head.sequence
+    if until is not None:
+        until = check_number("until", until)
+        head = client.head()
+        newest = 0 if head is None else head.sequence
+        last = min(until, newest if last is None else last)
     found = client.run(recorded_commits(client.context, limit, last))
     held = client.context.held
     if held is not None:
@@ -199,6 +206,7 @@ def _entry(one: Recorded, names: Mapping[str, str], rebuilt: int) -> HistoryEntr
         metadata={} if commit is None else commit.metadata,
         kind="rebuilt" if summary.sequence == rebuilt else summary.kind,
         members=summary.members,
+        merged=None if commit is None else commit.merged or None,
     )
 
 

@@ -1038,15 +1038,22 @@ class Lake(Hinted, Generic[Frame]):
 
     # -- history and versions ----------------------------------------------------
 
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+    def history(self, limit: int | None = None, *, until: int | None = None) -> list[HistoryEntry]:
         """Return the lake's commits, newest first, as far back as they are kept.
 
         Parameters
         ----------
         limit : int, optional
             The maximum number of entries.
+        until : int, optional
+            The newest global version to return; the lake's newest if not given.
+
+        Examples
+        --------
+        >>> [entry.version for entry in lake.history(1, until=1)]
+        [1]
         """
-        return lake_history(self._client.current(), limit)
+        return lake_history(self._client.current(), limit, until)
 
     def diff(
         self, a: StateLike, b: StateLike = "main", *, tables: Sequence[str] | None = None

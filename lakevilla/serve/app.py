@@ -31,6 +31,7 @@ from lakevilla.formats.iceberg.metadata.updates import refs_of
 from lakevilla.global_log.namespaces import Namespace
 from lakevilla.serve.catalog import Catalog, Change
 from lakevilla.serve.names import parse_namespace
+from lakevilla.serve.page.routes import Pages
 from lakevilla.serve.refusal import Refusal, may_have_been_merged, not_built, refusal_of
 
 _LOG = logging.getLogger("lakevilla.serve")
@@ -164,7 +165,15 @@ def application(catalog: Catalog, access: Access | None = None) -> ASGIApp:
         for one in _ENDPOINTS:
             answer = _endpoint(catalog, allowed, one)
             routes.append(Route(f"{start}{one.path}", answer, methods=[one.method]))
-    app = Starlette(routes=routes, exception_handlers={404: _no_route, 405: _no_route})
+    pages = Pages(catalog.lake, allowed)
+
+    async def no_route(request: Request, error: Exception) -> Response:
+        message = f"the gateway has no {request.method} {request.url.path}"
+        refusal = Refusal(404, "BadRequestException", message)
+        return _error(refusal) if request.url.path.startswith("/v1") else pages.error(refusal)
+
+    routes += pages.routes
+    app = Starlette(routes=routes, exception_handlers={404: no_route, 405: no_route})
     app.router.redirect_slashes = False
     return _ByRawPath(app)
 
@@ -279,11 +288,6 @@ def _error(refusal: Refusal) -> Response:
     after = refusal.retry_seconds
     headers = {} if after is None else {"Retry-After": str(after)}
     return _response(Answer({"error": told}, refusal.status, headers))
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    message = f"the gateway has no {request.method} {request.url.path}"
-    return _error(Refusal(404, "BadRequestException", message))
 
 
 # -------------------- endpoints

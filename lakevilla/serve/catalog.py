@@ -121,6 +121,11 @@ class Catalog:
         #: Whether those that make, drop or rename something are refused.
         self.keeps_names = state is not None
 
+    @property
+    def lake(self) -> Lake:
+        """The lake, on its main line."""
+        return self._lake
+
     def at(self, prefix: str | None) -> Catalog:
         """Return the catalog of a state, by the word that names it in paths.
 

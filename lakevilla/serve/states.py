@@ -16,8 +16,11 @@ from lakevilla.api.catalog.tables import names_in
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
 from lakevilla.api.run import begin_transaction
+from lakevilla.api.table import Table, table_of
+from lakevilla.errors import TableNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.state_files import state_file
 from lakevilla.lake.view import View
@@ -66,6 +69,23 @@ class State:
         """
         with self._reading() as reading:
             return reading.look(name)
+
+    def table(self, name: str) -> Table:
+        """Return the description of a table of the lake; no other place is opened.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation
+            The lake has none in this state, or the name is no name of a table.
+        """
+        with self._reading() as reading:
+            head, location = reading.state_of_lake(), reading.resolve(name)
+            if head is not None:
+                reading.run(load_tables(head, [location]))
+                state = head.tables.get(location)
+                if state is not None and not state.dropped:
+                    return table_of(reading, name, reading.look(name))
+        raise TableNotFound(f"table {name}: the lake has none of that name", table=name)
 
     @contextmanager
     def _reading(self) -> Iterator[Executor]:

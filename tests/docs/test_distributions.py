@@ -23,6 +23,9 @@ def test_a_wheel_has_the_modules_of_its_package_and_nothing_else(
     (wheel,) = tmp_path.iterdir()
     names = zipfile.ZipFile(wheel).namelist()
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
-    assert {name for name in names if ".dist-info/" not in name} == modules | (
+    page = ROOT / package / "serve/page"
+    data = {str(path.relative_to(ROOT)) for path in [*page.rglob("*.html"), *page.rglob("*.css")]}
+    assert (len(data) > 5) == (package == "lakevilla")
+    assert {name for name in names if ".dist-info/" not in name} == modules | data | (
         {"lakevilla/py.typed"} if package == "lakevilla" else set()
     )

@@ -7,7 +7,7 @@ from typing import Generic
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import check_columns_by
+from lakevilla.api.arguments import check_columns_by, check_number
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
@@ -15,7 +15,7 @@ from lakevilla.display import table_html
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import size_of
 from lakevilla.global_log.head import shown_names
-from lakevilla.lake.operations.difference import TableDifference
+from lakevilla.lake.operations.difference import TableDifference, with_rows
 
 __all__ = ["Diff"]
 
@@ -82,7 +82,13 @@ class Diff(Generic[Frame]):
             )
         return pa.Table.from_pylist(rows, _TABLES)
 
-    def rows(self, table: str, keys: str | Sequence[str] | None = None) -> Frame:
+    def rows(
+        self,
+        table: str,
+        keys: str | Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+    ) -> Frame:
         """Return the rows that differ, with the later state's columns and ``_change_type``.
 
         ``_change_type`` is ``insert`` or ``delete``. With ``keys``, a row that both states have
@@ -96,6 +102,9 @@ class Diff(Generic[Frame]):
             As in ``tables``.
         keys : str or sequence of str, optional
             Columns that identify the table's rows.
+        limit : int, optional
+            The maximum number of rows. Of a table that has only got files, or only lost some, no
+            more files are read than have them.
 
         Raises
         ------
@@ -113,7 +122,10 @@ class Diff(Generic[Frame]):
                 table=table,
             )
         names = None if keys is None else check_columns_by("keys", keys)
-        return self._executor.differing(self._client, one, names)
+        most = None if limit is None else check_number("limit", limit)
+        if most is not None and names is None:
+            one = with_rows(one, most)
+        return self._executor.differing(self._client, one, names, most)
 
     def __repr__(self) -> str:
         count = len(self._found)

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -280,6 +281,12 @@ class ListedTable(HtmlFields):
         The number of rows; None if it is not known.
     bytes : int or None
         The size of the live data files, in bytes; None if it is not known.
+    changed_version : int or None
+        The last global version that changed the table; None if it is not known.
+    changed : datetime or None
+        The time of that version, if it is one of the newest that HEAD itself lists: at least 64.
+    changed_by : str or None
+        The kind of that commit, as in ``HistoryEntry.kind``, if ``changed`` is known.
 
     Examples
     --------
@@ -295,6 +302,9 @@ class ListedTable(HtmlFields):
     files: int | None
     rows: int | None
     bytes: int | None
+    changed_version: int | None = None
+    changed: datetime | None = None
+    changed_by: str | None = None
 
 
 class TablePage(HtmlList[T]):

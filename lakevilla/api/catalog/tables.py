@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from lakevilla.api.client.discovering import register_all, register_named, tell_
 from lakevilla.api.client.names import refuse_link
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
+from lakevilla.api.history import utc_datetime
 from lakevilla.api.run import ATTEMPTS, begin_or_rerun, begin_transaction, run
 from lakevilla.api.snapshot import views, views_of
 from lakevilla.api.table import Table, table_of
@@ -162,7 +163,7 @@ def list_tables(
             return _page([table_of(reading, *one) for one in views(reading).items()], None)
         found, following = _names(reading, prefix, after, limit)
         if not details:
-            return _page([_listed(client, one) for one in found], following)
+            return _page(_listed(reading, found), following)
         opened = views_of(reading, {one.name: one.location for one in found})
         return _page([table_of(reading, *one) for one in opened.items()], following)
 
@@ -172,7 +173,7 @@ def names_in(
 ) -> TablePage[ListedTable]:
     """Return the tables of the state that a transaction reads, as ``Lake.tables`` lists them."""
     found, following = _names(reading, prefix, after, limit)
-    return _page([_listed(reading.client, one) for one in found], following)
+    return _page(_listed(reading, found), following)
 
 
 def _names(
@@ -188,16 +189,23 @@ def _names(
     return found, token_of(head, found[-1].key) if more else None
 
 
-def _listed(client: LakeClient, one: ListedName) -> ListedTable:
-    state, size = one.state, one.state.size
-    return ListedTable(
-        one.name,
-        client.uri_of(one.location),
-        state.format,
-        state.table_id,
-        state.guarded,
-        *((None, None, None) if size is None else (size.files, size.rows, size.bytes)),
-    )
+def _listed(reading: Executor, found: Sequence[ListedName]) -> Iterator[ListedTable]:
+    head = reading.state_of_lake()
+    commits = {} if head is None else {one.sequence: one for one in head.commits}
+    for one in found:
+        state, size = one.state, one.state.size
+        commit = commits.get(state.changed)
+        yield ListedTable(
+            one.name,
+            reading.client.uri_of(one.location),
+            state.format,
+            state.table_id,
+            state.guarded,
+            *((None, None, None) if size is None else (size.files, size.rows, size.bytes)),
+            changed_version=state.changed or None,
+            changed=None if commit is None else utc_datetime(commit.timestamp_ms),
+            changed_by=None if commit is None else commit.kind,
+        )
 
 
 def _page(tables: Iterable[T], following: str | None) -> TablePage[T]:

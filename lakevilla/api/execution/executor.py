@@ -761,9 +761,12 @@ class Executor(Generic[Frame]):
         return rows
 
     @staticmethod
-    def differing(client: LakeClient, table: TableDifference, keys: Sequence[str] | None) -> Frame:
+    def differing(
+        client: LakeClient, table: TableDifference, keys: Sequence[str] | None, limit: int | None
+    ) -> Frame:
         """Return the rows in which two states of a table differ; see ``Diff.rows``."""
-        rows: Frame = client.run(rows_between(client.context, table, keys))
+        found = client.run(rows_between(client.context, table, keys))
+        rows: Frame = found if limit is None else found.slice(0, limit)
         return rows
 
     # -- queries -------------------------------------------------------------------

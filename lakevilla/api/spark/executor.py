@@ -218,10 +218,11 @@ class SparkExecutor(Executor["DataFrame"]):
 
     @staticmethod
     def differing(
-        client: LakeClient, table: TableDifference, keys: Sequence[str] | None
+        client: LakeClient, table: TableDifference, keys: Sequence[str] | None, limit: int | None
     ) -> DataFrame:
         assert isinstance(client, SparkClient)
-        return differing(client, table, keys)
+        rows = differing(client, table, keys)
+        return rows if limit is None else rows.limit(limit)
 
     # -- frames in verbs ---------------------------------------------------------
 

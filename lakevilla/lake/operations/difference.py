@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.formats.base import Change, TableSnapshot
-from lakevilla.formats.files import DataFile, data_files, files_not_among, removal
+from lakevilla.formats.files import DataFile, data_files, files_not_among, removal, size_of
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.states import StateName, between, chosen_places, state_of
 from lakevilla.lake.operations.changes import (
@@ -164,6 +164,32 @@ def rows_between(
     sql = f"SELECT * FROM ({_paired(_DIFFERING, keys)}) ORDER BY {_names(keys)}, {later}"
     paired = yield from context.engine.query(sql, {}, {_DIFFERING: rows.to_reader()}, {})
     return paired.select(schema.names).cast(schema)
+
+
+def with_rows(table: TableDifference, count: int) -> TableDifference:
+    """Return a difference without files that its first ``count`` rows do not need.
+
+    Where files have come and gone, rows are compared, and each file may have one of them.
+    """
+    found = table.found
+    if found.adds and found.removes:
+        return table
+    return replace(
+        table,
+        found=replace(found, adds=_first(found.adds, count), removes=_first(found.removes, count)),
+    )
+
+
+def _first(files: Sequence[DataFile], count: int) -> tuple[DataFile, ...]:
+    """Return the first files that have so many rows; one of which that is not known has enough."""
+    chosen, rows = [], 0
+    for file in files:
+        if rows >= count:
+            break
+        chosen.append(file)
+        known = size_of([file]).rows
+        rows = count if known is None else rows + known
+    return tuple(chosen)
 
 
 def sources_between(

@@ -54,6 +54,12 @@ def test_tables_can_be_listed_by_prefix_with_sizes_from_head(lake: lv.Lake) -> N
     first, *_ = lake.tables("b/", limit=3, details=False)
     assert (first.name, first.rows, first.files, first.guarded) == ("b/t01", 1, 1, False)
     assert first.uri == lake.table("b/t01").uri
+    made = lake.history()[-1]
+    assert (first.changed_version, first.changed, first.changed_by) == (
+        made.version,
+        made.timestamp,
+        "transaction",
+    )
     opened = lake.tables("b/", limit=3)
     assert opened[0].schema.names == ["id"]
     assert opened.next == lake.tables("b/", limit=3, details=False).next

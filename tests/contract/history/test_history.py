@@ -448,10 +448,39 @@ def test_history_describes_each_commit(place: Place, tmp_path: Path) -> None:
     assert deleted.timestamp.tzinfo is UTC
 
 
+def test_history_is_read_page_by_page(place: Place) -> None:
+    place.write("a", rows(1))
+    with place.connect() as lake:
+        for number in range(5):
+            lake.run(lambda txn, row=number: txn.append("a", rows(row)))
+        lake.branch("night")
+        lake.on("night").run(lambda txn: txn.append("a", rows(9)))
+        lake.tag("monday", at=2)
+        assert [entry.version for entry in lake.history(2, until=4)] == [4, 3]
+        assert [entry.version for entry in lake.history(until=2)] == [2, 1]
+        assert lake.history(1, until=99) == lake.history(1)
+        assert lake.history(until=0) == []
+        assert [entry.version for entry in lake.on("night").history(until=9)] == [6]
+        assert [entry.version for entry in lake.on("monday").history(until=4)] == [2, 1]
+        with pytest.raises(lv.InvalidOperation, match="until"):
+            lake.history(until=-1)
+
+
+def test_history_names_the_branch_that_a_commit_has_merged(place: Place) -> None:
+    place.write("a", rows(1))
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append("a", rows(2)))
+        lake.branch("night")
+        lake.on("night").run(lambda txn: txn.append("a", rows(9)))
+        merged = lake.merge("night")
+        assert [entry.merged for entry in lake.history()] == [merged.merged, None]
+
+
 def test_a_lake_without_commits_has_no_history(place: Place) -> None:
     place.write("a", rows(1))
     with place.connect() as lake:
         assert lake.history() == []
+        assert lake.history(until=3) == []
         assert lake.snapshot().timestamp is None
         assert len(lake.table("a").history()) == 1
 

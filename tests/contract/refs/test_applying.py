@@ -376,6 +376,10 @@ def test_a_diff_reports_tables_and_rows(lake: lv.Lake, kind: Format) -> None:
     assert back.tables["change"].to_pylist()[0] == "dropped"
     assert back.rows("later").to_pylist() == [{"n": 1, "_change_type": "delete"}]
     assert lake.diff(3, 3).tables.num_rows == 0
+    assert found.rows("stock", limit=1).num_rows == 1
+    assert found.rows("stock", keys="sku", limit=1)["qty"].to_pylist() == [5]
+    with pytest.raises(lv.InvalidOperation, match="limit"):
+        found.rows("stock", limit=-1)
     assert repr(found) == "<lakevilla.Diff: 3 tables>"
 
 
