@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import webbrowser
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,13 +33,7 @@ def serve(
     profile: Profile = None,
 ) -> None:
     """Serve the lake's tables by Iceberg's REST catalog protocol."""
-    try:
-        from lakevilla.serve.server import server_of, token_in
-    except ModuleNotFoundError as error:
-        raise InvalidOperation(
-            f"{error.name} is not installed: `pip install 'lakevilla[serve]'` brings what the "
-            "gateway needs"
-        ) from None
+    server_of, token_in = _parts()
     token = None if token_file is None else token_in(token_file)
     output = Output(False)
     with open_lake(root, option, profile) as lake:
@@ -50,3 +46,38 @@ def serve(
             read_only=read_only,
             when_started=lambda uri: output.line(f"serving {lake.root} at {uri}"),
         ).run()
+
+
+@command
+def ui(
+    root: Root,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address.")
+    ] = False,
+    option: Options = None,
+    profile: Profile = None,
+) -> None:
+    """Show the lake in a browser on this machine; nothing is written to its store."""
+    server_of, _ = _parts()
+    output = Output(False)
+
+    def show(uri: str) -> None:
+        output.line(f"showing {lake.root} at {uri}: Ctrl-C ends it")
+        if not no_browser:
+            webbrowser.open(uri)
+
+    with open_lake(root, option, profile) as lake:
+        server_of(lake, port=port, read_only=True, when_started=show).run()
+
+
+def _parts() -> tuple[Callable[..., Any], Callable[[Path], str]]:
+    """Return what makes a server and reads a token file; they need the extra ``serve``."""
+    try:
+        from lakevilla.serve.server import server_of, token_in
+    except ModuleNotFoundError as error:
+        raise InvalidOperation(
+            f"{error.name} is not installed: `pip install 'lakevilla[serve]'` brings what the "
+            "gateway needs"
+        ) from None
+    return server_of, token_in

@@ -142,8 +142,16 @@ class Access:
     hosts: frozenset[str] | None = LOOPBACK
     token: str | None = None
 
-    def check(self, request: Request) -> None:
-        """Refuse a request that may not be answered."""
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens of which each request needs one; empty: none is needed."""
+        return () if self.token is None else (self.token,)
+
+    def check(self, request: Request, token: str | None = None) -> None:
+        """Refuse a request that may not be answered.
+
+        ``token``: with which a browser has signed in; if not given, the request must have one.
+        """
         found = _HOST.fullmatch(request.headers.get("host", ""))
         name = "" if found is None else found["v6"] or found["name"]
         if self.hosts is not None and name.lower() not in self.hosts:
@@ -151,6 +159,8 @@ class Access:
             raise Refusal(421, "BadRequestException", message)
         if self.token is not None:
             scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            if token is not None:
+                scheme, given = "bearer", token
             is_known = hmac.compare_digest(given.encode(), self.token.encode())
             if scheme.lower() != "bearer" or not is_known:
                 message = "a bearer token is needed: give the client the gateway's token"

@@ -49,7 +49,11 @@ def test_a_command_has_the_options_that_the_page_names(name: str) -> None:
 
 
 def test_common_options_belong_to_the_commands_that_the_page_names() -> None:
-    without = {"--json": {"bench", "serve", "shell"}, "--option": {"bench"}, "--profile": {"bench"}}
+    without = {
+        "--json": {"bench", "serve", "shell", "ui"},
+        "--option": {"bench"},
+        "--profile": {"bench"},
+    }
     for option, others in without.items():
         assert {name for name, options in commands().items() if option not in options} == others
     limited = {name for name, options in commands().items() if "--limit" in options}

@@ -6,14 +6,14 @@ No page has a script, loads anything from elsewhere, or changes anything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import jinja2
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from lakevilla.api.history import utc_datetime
@@ -23,7 +23,9 @@ from lakevilla.serve.page import text
 from lakevilla.serve.page.commits import commit
 from lakevilla.serve.page.history import history, ref_list
 from lakevilla.serve.page.shown import Body, Params, Shown, shown_state
+from lakevilla.serve.page.signing_in import Cookies, form_of, path_in
 from lakevilla.serve.page.tables import table, tables
+from lakevilla.serve.page.text import address
 from lakevilla.serve.refusal import Refusal, refusal_of
 
 _LOG = logging.getLogger("lakevilla.serve.page")
@@ -35,13 +37,14 @@ _CSP = (
 _HEADERS = {
     "Content-Security-Policy": _CSP,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 _STYLE = (_HERE / "page.css").read_text()
 
 View = Callable[[Shown, Params], Body]
+Endpoint = Callable[[Request], Awaitable[Response]]
 #: The views in the order of the menu; those without a name are reached from others.
 _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("/", "History", history),
@@ -56,8 +59,15 @@ _MENU = tuple((path, name) for path, name, _ in _VIEWS if name)
 class Doors(Protocol):
     """The rule of the gateway by which a request is answered at all."""
 
-    def check(self, request: Request) -> None:
-        """Raise ``Refusal`` for a request that may not be answered."""
+    @property
+    def tokens(self) -> Sequence[str]:
+        """The tokens of which each request needs one; empty: none is needed."""
+
+    def check(self, request: Request, token: str | None = None) -> None:
+        """Raise ``Refusal`` for a request that may not be answered.
+
+        ``token``: with which a browser has signed in; if not given, the request must have one.
+        """
 
 
 class Pages:
@@ -68,58 +78,126 @@ class Pages:
     lake : Lake
         The lake, on its main line.
     doors : Doors
-        Who may look.
+        Decides which requests are answered.
     """
 
     def __init__(self, lake: Lake, doors: Doors) -> None:
         self._lake, self._doors = lake, doors
+        self._cookies = Cookies(lake.root, doors.tokens, lake._client.context.clock)
         self._templates = _environment()
 
     @property
     def routes(self) -> list[Route]:
         """The routes of all pages, and of their style."""
-        found = [Route(path, self._of(path, view), methods=["GET"]) for path, _, view in _VIEWS]
-        return [*found, Route("/page.css", self._style, methods=["GET"])]
+        found = [Route(path, self._guarded(self._view(path, view))) for path, _, view in _VIEWS]
+        return [
+            *found,
+            Route("/page.css", self._style),
+            Route("/sign-in", self._guarded(self._sign_in), methods=["POST"]),
+            Route("/sign-out", self._guarded(self._sign_out), methods=["POST"]),
+        ]
 
-    def _of(self, path: str, view: View) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of a view."""
+    def error(self, refusal: Refusal, **about: Any) -> Response:
+        """Return a page that says what is wrong."""
+        values = {"status": refusal.status, "message": refusal.message}
+        return self._page(Body("error.html", "Not shown", values, refusal.status), **about)
+
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """Return an endpoint that answers errors with pages, which have nothing of a stack."""
 
         async def answer(request: Request) -> Response:
             try:
-                self._doors.check(request)
-                params = Params(request.query_params)
-                return await run_in_threadpool(self._answer, path, view, params)
-            except Refusal as refusal:
-                return self.error(refusal)
+                return await endpoint(request)
+            except Refusal as error:
+                refusal = error
             except LakeVillaError as error:
-                return self.error(refusal_of(error, writes=False))
+                refusal = refusal_of(error, writes=False)
             except Exception:
-                _LOG.exception("%s", path)
+                _LOG.exception("%s", request.scope["route"].path)
                 message = "an error of the gateway: its log has more"
-                return self.error(Refusal(500, "InternalServerError", message))
+                refusal = Refusal(500, "InternalServerError", message)
+            return self.error(refusal, **getattr(request.state, "about", {}))
 
         return answer
 
+    def _view(self, path: str, view: View) -> Endpoint:
+        async def answer(request: Request) -> Response:
+            token = self._cookies.token_of(request)
+            try:
+                self._doors.check(request, token)
+            except Refusal as refusal:
+                if refusal.status != 401:
+                    raise
+                return self._form(address(path, **request.query_params), refusal.status)
+            request.state.about = {
+                "path": path,
+                "menu": _MENU,
+                "root": self._lake.root,
+                "signed_in": token is not None,
+            }
+            _refuse_embedded(request)
+            params = Params(request.query_params)
+            return await run_in_threadpool(self._answer, view, params, request.state.about)
+
+        return answer
+
+    async def _sign_in(self, request: Request) -> Response:
+        form = await form_of(request)
+        token, to = form.get("token", "").strip(), path_in(form.get("to", ""))
+        try:
+            self._doors.check(request, token)
+        except Refusal as refusal:
+            if refusal.status != 401:
+                raise
+            return self._form(to, refusal.status, wrong=True)
+        answer = RedirectResponse(to, 303, _HEADERS)
+        if token in self._doors.tokens:
+            self._cookies.set(request, answer, token)
+        return answer
+
+    async def _sign_out(self, request: Request) -> Response:
+        await form_of(request)
+        answer = RedirectResponse("/", 303, _HEADERS)
+        self._cookies.end(answer)
+        return answer
+
     async def _style(self, request: Request) -> Response:
-        """Return the style of all pages, which tells nothing of the lake."""
         headers = {**_HEADERS, "Cache-Control": "max-age=60"}
         return Response(_STYLE, headers=headers, media_type="text/css")
 
-    def error(self, refusal: Refusal) -> Response:
-        """Return a page that says what is wrong."""
-        values = {"status": refusal.status, "message": refusal.message}
-        return self._page(Body("error.html", "Not shown", values, refusal.status), {})
+    def _form(self, to: str, status: int, *, wrong: bool = False) -> Response:
+        return self._page(Body("sign_in.html", "Sign in", {"to": to, "wrong": wrong}, status))
 
-    def _answer(self, path: str, view: View, params: Params) -> Response:
+    def _answer(self, view: View, params: Params, about: Mapping[str, Any]) -> Response:
         shown = shown_state(self._lake, params.text("on"))
-        return self._page(view(shown, params), {"path": path, "on": shown.on})
+        return self._page(view(shown, params), **about, on=shown.on)
 
-    def _page(self, body: Body, about: Mapping[str, Any]) -> Response:
-        now = utc_datetime(self._lake._client.context.now_ms())
-        values = {"title": body.title, "root": self._lake.root, "menu": _MENU, "now": now}
+    def _page(self, body: Body, **about: Any) -> Response:
+        values = {
+            "title": body.title,
+            "now": utc_datetime(self._lake._client.context.now_ms()),
+            # A page for somebody to whom nothing else may be shown does not name the lake.
+            "path": None,
+            "on": None,
+            "menu": (),
+            "root": "",
+            "signed_in": False,
+        }
         template = self._templates.get_template(body.template)
-        rendered = template.render({"path": None, "on": None, **values, **about, **body.values})
+        rendered = template.render({**values, **about, **body.values})
         return HTMLResponse(rendered.encode("utf-8", "replace"), body.status, dict(_HEADERS))
+
+
+def _refuse_embedded(request: Request) -> None:
+    """Refuse a request that a page elsewhere makes on its own, without a person who follows a link.
+
+    Such a page could not read the answer, but have the gateway work.
+    """
+    asked = request.headers
+    is_from_elsewhere = asked.get("sec-fetch-site") in ("cross-site", "same-site")
+    if is_from_elsewhere and asked.get("sec-fetch-mode") != "navigate":
+        message = "a page elsewhere asks for this: open it in the browser"
+        raise Refusal(403, "ForbiddenException", message)
 
 
 def _environment() -> jinja2.Environment:

@@ -85,7 +85,7 @@ def test_a_page_may_load_nothing_and_run_nothing(gateway: Gateway) -> None:
         assert "unsafe" not in policy
         assert "script" not in policy
         assert headers["X-Content-Type-Options"] == "nosniff"
-        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Referrer-Policy"] == "same-origin"
         assert headers["Cache-Control"] == "no-store"
         assert "Access-Control-Allow-Origin" not in headers
     style = requests.get(f"{gateway.uri}/page.css", timeout=30)
