@@ -19,7 +19,7 @@ _MOST_COMPARED = 200_000
 #: Rows of so many tables are on the page of a commit; those of the others on pages of their own.
 _TABLES = 3
 #: Reading and comparing rows for a page ends after so many seconds.
-_SECONDS = 10.0
+SECONDS = 10.0
 
 
 def commit(shown: Shown, params: Params) -> Body:
@@ -75,13 +75,18 @@ def differing_rows(
     diff: Diff[Any], one: Mapping[str, Any], keys: list[str] | None = None
 ) -> tuple[Any, str]:
     """Return the first rows that differ in a table, or why they are not shown."""
-    counts = (one["rows_added"], one["rows_removed"])
     is_compared = keys or (one["files_added"] and one["files_removed"])
-    if is_compared and (None in counts or sum(counts) > _MOST_COMPARED):
+    if is_compared and is_too_large(one):
         return None, "too many rows for a page: `lakevilla diff ROOT A B --rows TABLE`"
     try:
-        with limited(limits_of({"timeout_seconds": _SECONDS})):
+        with limited(limits_of({"timeout_seconds": SECONDS})):
             found = diff.rows(one["table"], keys, limit=MOST_ROWS + 1)
     except (InvalidOperation, VersionNotFound) as error:
         return None, error.message
     return rows_of(found), ""
+
+
+def is_too_large(one: Mapping[str, Any]) -> bool:
+    """Return whether the files in which a table differs have more rows than a page compares."""
+    counts = (one["rows_added"], one["rows_removed"])
+    return None in counts or sum(counts) > _MOST_COMPARED

@@ -20,13 +20,17 @@ from lakevilla.api.history import utc_datetime
 from lakevilla.api.lake import Lake
 from lakevilla.errors import LakeVillaError
 from lakevilla.serve.page import text
+from lakevilla.serve.page.activity import activity, upkeep
 from lakevilla.serve.page.commits import commit
+from lakevilla.serve.page.comparing import compare
 from lakevilla.serve.page.history import history, ref_list
+from lakevilla.serve.page.query import query
 from lakevilla.serve.page.shown import Body, Params, Shown, shown_state
 from lakevilla.serve.page.signing_in import Cookies, form_of, path_in
 from lakevilla.serve.page.tables import table, tables
 from lakevilla.serve.page.text import address
 from lakevilla.serve.refusal import Refusal, refusal_of
+from lakevilla.sql.statements.select import quoted
 
 _LOG = logging.getLogger("lakevilla.serve.page")
 _HERE = Path(__file__).parent
@@ -52,6 +56,10 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
     ("/table", "", table),
     ("/commit", "", commit),
     ("/refs", "Branches", ref_list),
+    ("/compare", "Compare", compare),
+    ("/query", "Query", query),
+    ("/activity", "Activity", activity),
+    ("/upkeep", "Upkeep", upkeep),
 )
 _MENU = tuple((path, name) for path, name, _ in _VIEWS if name)
 
@@ -100,7 +108,10 @@ class Pages:
     def error(self, refusal: Refusal, **about: Any) -> Response:
         """Return a page that says what is wrong."""
         values = {"status": refusal.status, "message": refusal.message}
-        return self._page(Body("error.html", "Not shown", values, refusal.status), **about)
+        answer = self._page(Body("error.html", "Not shown", values, refusal.status), **about)
+        if refusal.retry_seconds is not None:
+            answer.headers["Retry-After"] = str(refusal.retry_seconds)
+        return answer
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
         """Return an endpoint that answers errors with pages, which have nothing of a stack."""
@@ -135,8 +146,7 @@ class Pages:
                 "root": self._lake.root,
                 "signed_in": token is not None,
             }
-            _refuse_embedded(request)
-            params = Params(request.query_params)
+            params = Params(request.query_params, _is_from_elsewhere(request))
             return await run_in_threadpool(self._answer, view, params, request.state.about)
 
         return answer
@@ -188,16 +198,21 @@ class Pages:
         return HTMLResponse(rendered.encode("utf-8", "replace"), body.status, dict(_HEADERS))
 
 
-def _refuse_embedded(request: Request) -> None:
-    """Refuse a request that a page elsewhere makes on its own, without a person who follows a link.
+def _is_from_elsewhere(request: Request) -> bool:
+    """Return whether a page of another place has led to a request.
 
-    Such a page could not read the answer, but have the gateway work.
+    Raises
+    ------
+    Refusal
+        No person has followed a link: that page could not read the answer, but have the gateway
+        work.
     """
     asked = request.headers
-    is_from_elsewhere = asked.get("sec-fetch-site") in ("cross-site", "same-site")
-    if is_from_elsewhere and asked.get("sec-fetch-mode") != "navigate":
+    found = asked.get("sec-fetch-site") in ("cross-site", "same-site")
+    if found and asked.get("sec-fetch-mode") != "navigate":
         message = "a page elsewhere asks for this: open it in the browser"
         raise Refusal(403, "ForbiddenException", message)
+    return found
 
 
 def _environment() -> jinja2.Environment:
@@ -216,6 +231,7 @@ def _environment() -> jinja2.Environment:
         "machine_time": text.machine_time,
         "age": text.age,
         "short": text.short,
+        "quoted": quoted,
     }
     found.globals |= {"address": text.address}
     return found

@@ -64,17 +64,32 @@ def shown_state(lake: Lake, name: str) -> Shown:
     try:
         return Shown(name, lake, lake.on(name))
     except RefNotFound:
-        version = _VERSION.fullmatch(name)
+        version = version_of(name)
         if version is None:
             raise
-        return Shown(name, lake, lake, int(version[1]))
+        return Shown(name, lake, lake, version)
+
+
+def version_of(name: str) -> int | None:
+    """Return the global version that a name (``v57``) stands for, if it does."""
+    found = _VERSION.fullmatch(name)
+    return None if found is None else int(found[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """The parameters of a request."""
+    """The parameters of a request.
+
+    Attributes
+    ----------
+    given : Mapping of str to str
+        As they were sent.
+    from_elsewhere : bool
+        Whether a page of another place has led here: it must not have the gateway work.
+    """
 
     given: Mapping[str, str]
+    from_elsewhere: bool = False
 
     def text(self, name: str) -> str:
         """Return a parameter; empty if it was not given."""

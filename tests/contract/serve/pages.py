@@ -13,7 +13,7 @@ import requests
 from tests.contract.serve.gateway import Gateway
 
 #: Elements that have no end.
-_VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
+_VOID = frozenset({"meta", "link", "input", "option", "br", "hr", "img"})
 #: Elements of a drawing that is whole in one tag.
 _DRAWN = frozenset({"path", "circle", "rect", "line"})
 
