@@ -31,7 +31,7 @@ help:
 	@echo "make models       the explicit-state models of the protocols, with their planted flaws"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
-	@echo "make docs-check   each page of it in a headless Chromium, at phone and desk width"
+	@echo "make docs-check   each page of it, and of the gateway, in a headless Chromium, at phone and desk width"
 	@echo "make soak         the long runs: simulation, kills, memory"
 	@echo "make integration  the suite against MinIO (built with Go) or LAKEVILLA_S3_ENDPOINT"
 	@echo "make bench-smoke  a short benchmark beside deltalake and DuckLake"
@@ -127,6 +127,7 @@ docs: $(STAMP)
 
 docs-check: docs
 	$(BIN)/python tests/docs/look.py .cache/site
+	$(BIN)/python tests/docs/look_at_gateway.py
 
 clean:
 	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

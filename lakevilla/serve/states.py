@@ -23,9 +23,11 @@ from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.state_files import state_file
+from lakevilla.lake.tables.dotted_names import is_in_lake
 from lakevilla.lake.view import View
 from lakevilla.serve.refusal import Refusal
 from lakevilla.store.effects import Program
+from lakevilla.store.location import is_external
 
 #: Words of the protocol's own paths, which are no states.
 _TAKEN = frozenset({"config", "namespaces", "tables", "transactions", "views"})
@@ -71,7 +73,7 @@ class State:
             return reading.look(name)
 
     def table(self, name: str) -> Table:
-        """Return the description of a table of the lake; no other place is opened.
+        """Return a table's description. Of places outside of the root only tables are opened.
 
         Raises
         ------
@@ -80,12 +82,11 @@ class State:
         """
         with self._reading() as reading:
             head, location = reading.state_of_lake(), reading.resolve(name)
-            if head is not None:
+            if head is not None and is_external(location):
                 reading.run(load_tables(head, [location]))
-                state = head.tables.get(location)
-                if state is not None and not state.dropped:
-                    return table_of(reading, name, reading.look(name))
-        raise TableNotFound(f"table {name}: the lake has none of that name", table=name)
+            if is_external(location) and not is_in_lake(head, location):
+                raise TableNotFound(f"table {name}: the lake has none of that name", table=name)
+            return table_of(reading, name, reading.look(name))
 
     @contextmanager
     def _reading(self) -> Iterator[Executor]:

@@ -52,6 +52,5 @@ def upkeep(shown: Shown, params: Params) -> Body:
             "done": [one.message for one in done],
             "report": report,
             "findings": () if report is None else report.findings[:_FINDINGS],
-            "tables": len(main),
         },
     )

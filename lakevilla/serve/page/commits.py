@@ -83,7 +83,7 @@ def differing_rows(
             found = diff.rows(one["table"], keys, limit=MOST_ROWS + 1)
     except (InvalidOperation, VersionNotFound) as error:
         return None, error.message
-    return rows_of(found), ""
+    return rows_of(found, is_difference=True), ""
 
 
 def is_too_large(one: Mapping[str, Any]) -> bool:

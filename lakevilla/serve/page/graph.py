@@ -80,6 +80,8 @@ def _line(
         start = _y(own[-1]) if own else end - ROW // 2
         if start < end:
             found.append((colour, f"M{x} {start}V{end - 16}Q{x} {end} {_x(0)} {end}"))
+    elif line.track and own:  # it begins on an older page
+        found.append((colour, f"M{x} {_y(own[-1])}V{TOP + ROW * len(commits)}"))
     return found
 
 

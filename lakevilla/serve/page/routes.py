@@ -101,7 +101,7 @@ class Pages:
         return [
             *found,
             Route("/page.css", self._style),
-            Route("/sign-in", self._guarded(self._sign_in), methods=["POST"]),
+            Route("/sign-in", self._guarded(self._sign_in), methods=["GET", "POST"]),
             Route("/sign-out", self._guarded(self._sign_out), methods=["POST"]),
         ]
 
@@ -152,6 +152,8 @@ class Pages:
         return answer
 
     async def _sign_in(self, request: Request) -> Response:
+        if request.method != "POST":  # the page of a token that was wrong is loaded again
+            return RedirectResponse("/", 303, _HEADERS)
         form = await form_of(request)
         token, to = form.get("token", "").strip(), path_in(form.get("to", ""))
         try:

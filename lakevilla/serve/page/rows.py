@@ -47,11 +47,11 @@ class Rows:
     more_columns: int
 
 
-def rows_of(found: pa.Table) -> Rows:
+def rows_of(found: pa.Table, *, is_difference: bool = False) -> Rows:
     """Return the first rows and columns of a table as texts."""
     kept = found.slice(0, MOST_ROWS)
     changes = []
-    if CHANGE in kept.column_names:
+    if is_difference:
         changes = [_CHANGES.get(one, one) for one in kept[CHANGE].to_pylist()]
         kept = kept.drop_columns([CHANGE])
     shown = range(min(kept.num_columns, MOST_COLUMNS))

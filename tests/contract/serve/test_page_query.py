@@ -40,6 +40,13 @@ def test_a_query_stops_after_the_rows_of_a_page(gateway: Gateway) -> None:
     assert "40 more columns" in page.text()
 
 
+def test_columns_may_have_any_name(gateway: Gateway) -> None:
+    sql = 'SELECT [1] AS _change_type, 2 AS _change_type, 3 AS " ", 4 AS "<b>"'
+    page = look(gateway, "/query", sql=sql)
+    assert page.rows() == [["1", "2", "3", "4"]]
+    assert not page.all("b")
+
+
 @pytest.mark.parametrize(
     "value", ["'infinity'::TIMESTAMP", "TIMESTAMP_NS '2020-01-01 00:00:00.000000001'", "1e400"]
 )

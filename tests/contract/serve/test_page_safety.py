@@ -123,6 +123,19 @@ def test_a_page_writes_nothing_where_a_commit_waits_to_be_published(tmp_path: Pa
     assert contents(tmp_path / "lake") == before
 
 
+def test_each_page_is_there_in_each_kind_of_state(lake: lv.Lake, gateway: Gateway) -> None:
+    lake.tag("monday")
+    lake.branch("night")
+    lake.clone("stock", "copy")
+    for state in ("monday", "night", "v2"):
+        for path in PAGES:
+            if not path.startswith("/commit"):
+                called = path.replace("bank", "stock")
+                look(gateway, called + ("&" if "?" in path else "?") + f"on={state}")
+    assert look(gateway, "/", sound=False, on="copy").status in (400, 404)
+    assert look(gateway, "/table", name="copy").rows()
+
+
 def test_pages_are_asked_for_and_never_sent_to(gateway: Gateway) -> None:
     for path in ("/", "/tables", "/table", "/refs", "/page.css"):
         for method in ("POST", "PUT", "DELETE", "PATCH"):

@@ -85,6 +85,8 @@ def test_a_wrong_token_opens_nothing(closed: Gateway) -> None:
         browser = _signed_in(closed, token=given)
         assert not browser.cookies
         assert browser.get(f"{closed.uri}/", timeout=30).status_code == 401
+    again = requests.get(f"{closed.uri}/sign-in", timeout=30)
+    assert (again.status_code, again.url) == (401, f"{closed.uri}/")
 
 
 def test_a_cookie_that_another_token_has_signed_opens_nothing(

@@ -48,9 +48,13 @@ def test_a_merge_leads_from_the_branch_to_the_commit_that_merged_it() -> None:
     assert len(gone.paths) == 1  # the branch has ended: only the main line is there
 
 
-def test_a_branch_whose_base_is_on_another_page_has_its_own_commits_alone() -> None:
+def test_a_branch_whose_base_is_on_another_page_leads_to_the_end_of_this_one() -> None:
     found = drawing([_commit(1, 9), _commit(1, 8), _commit(0, 7)], [Line("night", 1, 2)])
-    assert len(found.paths) == 1
+    x = LEFT + STEP
+    assert found.paths == (
+        (1, f"M{x} {_y(0)}V{_y(1)}"),
+        (1, f"M{x} {_y(1)}V{found.height}"),
+    )
 
 
 def _waiting(edges: dict[int, list[int]]) -> list[TransactionInfo]:
