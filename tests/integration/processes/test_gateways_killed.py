@@ -37,7 +37,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.mark.night
 @pytest.mark.parametrize("foreign", [True, False], ids=["foreign", "alone"])
-def test_what_clients_of_killed_gateways_were_told_is_true_for_good(
+def test_clients_of_killed_gateways_were_told_what_is_true_for_good(
     foreign: bool, place: Place
 ) -> None:
     crowd = Crowd(place.root, place.storage_options, first_seed())
