@@ -90,11 +90,12 @@ def read_statistics(
     decoder, places = _decoder(tuple(columns)), _places(tuple(columns))
     rows = [_decode(decoder, text) for text in stats.to_pylist()]
     counts = _integers([None if row is None else row.numRecords for row in rows])
+    trees = [[None if row is None else getattr(row, part) for row in rows] for part in _PARTS]
     found = {}
     for path, type_ in columns.items():
         fields = places[path]
         read = _READERS.get("decimal" if is_decimal(type_) else type_, _unknown)
-        low, high, nulls = ([_leaf(row, part, fields) for row in rows] for part in _PARTS)
+        low, high, nulls = (_leaves(nodes, fields) for nodes in trees)
         found[path] = ColumnStatistics(
             *_widen(read(low, type_), read(high, type_), type_), _integers(_plain(nulls)), counts
         )
@@ -171,31 +172,31 @@ def _places(paths: tuple[tuple[str, ...], ...]) -> dict[tuple[str, ...], tuple[s
     return found
 
 
-def _leaf(row: Any, part: str, fields: tuple[str, ...]) -> bytes | None:
-    node = None if row is None else getattr(row, part)
-    for field in fields:
-        if node is None:
-            return None
-        node = getattr(node, field)
-    raw = bytes(node) if isinstance(node, msgspec.Raw) else b"null"
-    return None if raw == b"null" else raw
+def _leaves(nodes: Sequence[Any], fields: Sequence[str]) -> list[msgspec.Raw]:
+    """Return the JSON at the end of a path in each tree; null where it has none."""
+    *within, last = fields
+    for field in within:
+        nodes = [None if node is None else getattr(node, field) for node in nodes]
+    return [_ABSENT if node is None else getattr(node, last) for node in nodes]
 
 
-def _plain(raws: Sequence[bytes | None]) -> list[Any]:
+def _plain(raws: Sequence[msgspec.Raw]) -> list[Any]:
     """Return JSON leaves as Python values; nested ones have no use here."""
-    found: list[Any] = []
-    for raw in raws:
-        if raw is None or raw[:1] in b"{[":
-            found.append(None)
-            continue
-        try:
-            found.append(_leaves.decode(raw))
-        except ValueError:
-            found.append(None)  # a number beyond the representable range
-    return found
+    try:
+        found = _values.decode(b"[" + b",".join(raws) + b"]")
+    except (ValueError, RecursionError):
+        found = [_value(raw) for raw in raws]
+    return [None if isinstance(value, dict | list) else value for value in found]
 
 
-_leaves = msgspec.json.Decoder()
+def _value(raw: msgspec.Raw) -> Any:
+    try:
+        return _values.decode(b"[" + bytes(raw) + b"]")[0]
+    except (ValueError, RecursionError):
+        return None  # a number beyond the representable range
+
+
+_values = msgspec.json.Decoder(list[Any])
 
 
 def _integers(values: Sequence[Any]) -> pa.Array:
@@ -203,20 +204,20 @@ def _integers(values: Sequence[Any]) -> pa.Array:
     return array([v if type(v) is int and low <= v < high else None for v in values], pa.int64())
 
 
-_Reader = Callable[[Sequence[bytes | None], str], pa.Array]
+_Reader = Callable[[Sequence[msgspec.Raw], str], pa.Array]
 
 
-def _unknown(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+def _unknown(raws: Sequence[msgspec.Raw], type_: str) -> pa.Array:
     return pa.nulls(len(raws), arrow_type(type_))
 
 
-def _read_integers(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+def _read_integers(raws: Sequence[msgspec.Raw], type_: str) -> pa.Array:
     limit = 2 ** (INTEGERS[type_][0] - 1)
     values = [v if type(v) is int and -limit <= v < limit else None for v in _plain(raws)]
     return array(values, arrow_type(type_))
 
 
-def _read_floats(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+def _read_floats(raws: Sequence[msgspec.Raw], type_: str) -> pa.Array:
     # NaN and infinities are written as strings, or not at all: no bound.
     return array([_float(v) for v in _plain(raws)], arrow_type(type_))
 
@@ -228,12 +229,12 @@ def _float(value: Any) -> float | None:
         return None
 
 
-def _read_decimals(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+def _read_decimals(raws: Sequence[msgspec.Raw], type_: str) -> pa.Array:
     precision, scale = decimal_parts(type_)
     values: list[Decimal | None] = []
     for raw in raws:
         try:
-            value = None if raw is None else Decimal(raw.decode().strip('"'))
+            value = Decimal(bytes(raw).decode().strip('"'))
         except (_DecimalError, ValueError):
             value = None
         values.append(value if value is not None and value.is_finite() else None)
@@ -248,15 +249,15 @@ def _fitting(value: Decimal | None, precision: int, scale: int) -> Decimal | Non
     return fitted if isinstance(fitted, Decimal) and fitted == value else None
 
 
-def _read_strings(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+def _read_strings(raws: Sequence[msgspec.Raw], type_: str) -> pa.Array:
     return array([v if isinstance(v, str) else None for v in _plain(raws)], pa.string())
 
 
-def _read_booleans(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+def _read_booleans(raws: Sequence[msgspec.Raw], type_: str) -> pa.Array:
     return array([v if isinstance(v, bool) else None for v in _plain(raws)], pa.bool_())
 
 
-def _read_temporal(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+def _read_temporal(raws: Sequence[msgspec.Raw], type_: str) -> pa.Array:
     return array(
         [_temporal(v, type_) if isinstance(v, str) else None for v in _plain(raws)],
         arrow_type(type_),

@@ -37,6 +37,7 @@ import msgspec
 from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import is_vector_of_a_lake, paths_of
+from lakevilla.formats.delta.shown import is_shown
 from lakevilla.formats.files import DataFile, RemovedFile, file_key
 from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import (
@@ -389,12 +390,12 @@ def _is_hidden(path: str, epochs: BranchEpochs) -> bool:
 
     The names of such directories begin with ``_`` or ``.``, but so may the name of a partition
     column. An empty part of a path is no name in a lake. Files that were written on an ended branch
-    are the table's own, and so are files of vectors.
+    are the table's own, and so are files of vectors and those that show states to Iceberg clients.
     """
     epoch = branch_of(path)
     if epoch is not None and epochs.is_dead(epoch):
         return False
-    if epoch is None and is_vector_of_a_lake(path):
+    if epoch is None and (is_vector_of_a_lake(path) or is_shown(path)):
         return False
     return any(part[:1] in ("", "_", ".") and "=" not in part for part in path.split("/"))
 

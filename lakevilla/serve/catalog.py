@@ -29,6 +29,8 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.view import View, build_view
+from lakevilla.serve.delta.footers import Footers
+from lakevilla.serve.delta.state import shown_delta
 from lakevilla.serve.names import (
     ROOT,
     dotted,
@@ -110,11 +112,21 @@ class Catalog:
         Whether nothing is written, decided commits included.
     state : State, optional
         Another state of the lake, which is only read.
+    footers : Footers, optional
+        What the process knows of the files of Delta tables.
     """
 
-    def __init__(self, lake: Lake, *, read_only: bool = False, state: State | None = None) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        read_only: bool = False,
+        state: State | None = None,
+        footers: Footers | None = None,
+    ) -> None:
         self._lake, self._client = lake, lake._client
         self._state, self._is_newest = state or State(lake), state is None
+        self._footers = footers or Footers()
         self._writes_nothing = read_only
         #: Whether all requests that change something are refused.
         self.read_only = read_only or (state is not None and not state.is_branch)
@@ -140,7 +152,9 @@ class Catalog:
             state = state_of(self._lake, prefix)
         except (RefNotFound, VersionNotFound, InvalidOperation) as error:
             raise Refusal(404, "NoSuchWarehouseException", error.message) from None
-        return Catalog(self._lake, read_only=self._writes_nothing, state=state)
+        return Catalog(
+            self._lake, read_only=self._writes_nothing, state=state, footers=self._footers
+        )
 
     def prefix_of(self, name: str) -> str:
         """Return the word that names a state in paths: of a ref, a version, or ``now``.
@@ -321,6 +335,8 @@ class Catalog:
 
     def _then(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
         (_, view), name = self._view(namespace, table), dotted(namespace, table)
+        if view.snapshot.format == "delta":
+            return self._as_iceberg(view, name)
         if view.placement.overlay and self._writes_nothing:
             raise not_built(f"make metadata of this state of {name} with --read-only")
         client = self._client
@@ -329,7 +345,15 @@ class Catalog:
             make_branch_directory(client, view.location)
         found = client.run(shown(client.context, view))
         if found is None:
-            raise not_built(f"show Delta tables to Iceberg clients yet: {name} is one")
+            raise not_built(f"show the format of table {name}")
+        return found
+
+    def _as_iceberg(self, view: View, name: str) -> tuple[Metadata, str]:
+        """Return what Iceberg clients are shown of a state of a Delta table."""
+        makes, context = not self._writes_nothing, self._client.context
+        found = self._client.run(shown_delta(context, view, self._footers, makes=makes))
+        if found is None:
+            raise not_built(f"make metadata of this state of {name} with --read-only")
         return found
 
     def _view(self, namespace: Namespace, table: str) -> tuple[str, View]:
@@ -342,11 +366,12 @@ class Catalog:
     def _newest(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:
         found = self.find(namespace, table)
         name = dotted(namespace, table)
+        client = self._client
         if found.state.format != "iceberg":
-            raise not_built(f"show Delta tables to Iceberg clients yet: {name} is one")
+            view = client.run(_newest_view(client.context, found))
+            return self._as_iceberg(view, name)
         if found.state.catalog:
             raise not_built(f"show tables of another catalog: load {name} there")
-        client = self._client
         base = client.run(_published(client.context, found, publishes=not self._writes_nothing))
         if base is None or base.document is None or base.document_uri is None:
             reason = (
@@ -485,6 +510,10 @@ class Catalog:
             raise Refusal(400, "BadRequestException", message)
         name = new_name(namespace, table)
         (name,) = self._lake.register(name, directory)
+        if self.find(namespace, table).state.format != "iceberg":
+            self._lake.unregister(name)
+            message = f"{directory} is of a Delta table: `lakevilla register` adds it to the lake"
+            raise Refusal(400, "BadRequestException", message)
         try:
             _, newest = self.load(namespace, table)
         except Refusal as refusal:
@@ -505,6 +534,12 @@ class Catalog:
         except Refusal:
             return
         raise already_there("Table", dotted(namespace, table))
+
+
+def _newest_view(context: Context, found: Found) -> Program[View]:
+    """Return a table's state with all that is decided and all that its log has."""
+    tail = yield from probe(context, (yield from open_tail(context, found.location)))
+    return (yield from build_view(context, found.head, found.location, tail))
 
 
 def _published(

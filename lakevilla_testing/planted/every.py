@@ -20,6 +20,7 @@ from lakevilla_testing.planted import (
     refs,
     reshaping,
     row_ids,
+    shown,
     sizes,
 )
 from lakevilla_testing.planted.bugs import PLANTED
@@ -45,5 +46,6 @@ __all__ = [
     "refs",
     "reshaping",
     "row_ids",
+    "shown",
     "sizes",
 ]

@@ -47,6 +47,7 @@ from lakevilla.formats.delta.log import (
 )
 from lakevilla.formats.delta.metadata.properties import interval_milliseconds
 from lakevilla.formats.delta.metadata.protocol import guard_change, unguard_change
+from lakevilla.formats.delta.shown import is_shown
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
 from lakevilla.formats.delta.unsettled import Unsettled
 from lakevilla.formats.layout import NewDefinition, TableAlteration
@@ -275,8 +276,8 @@ class DeltaFormat:
         return interval_milliseconds(text, default=_FILE_RETENTION_MS) / 1000
 
     def may_name(self, path: str) -> bool:
-        """Return True for data files and deletion vectors of any writer."""
-        return _OBJECT.fullmatch(path) is not None
+        """Return True for data files and deletion vectors of any writer, and for shown states."""
+        return _OBJECT.fullmatch(path) is not None or is_shown(path)
 
     def check_cleanable(self, snapshot: TableSnapshot, keys: Iterable[str]) -> None:
         """Do nothing: clients that translate a Delta table for other formats follow its VACUUM."""

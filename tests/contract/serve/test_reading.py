@@ -158,14 +158,6 @@ def test_no_name_leads_out_of_the_lake(gateway: Gateway, name: str) -> None:
             catalog.load_table(identifier)
 
 
-def test_a_delta_table_is_listed_and_refused_by_name(lake: lv.Lake, gateway: Gateway) -> None:
-    lake.create_table("plain", accounts(1), format="delta")
-    assert ("root", "plain") in gateway.pyiceberg().list_tables("root")
-    status, kind, message = gateway.refused("/namespaces/root/tables/plain")
-    assert (status, kind) == (406, "UnsupportedOperationException")
-    assert "root.plain" in message
-
-
 def test_the_gateway_refuses_by_name_what_it_does_not_have(gateway: Gateway) -> None:
     for path in ("/namespaces/root/views", "/namespaces/root/tables/stock/plan"):
         status, _, message = gateway.refused(path)

@@ -400,7 +400,7 @@ def deletes_entry(
     file: AddedFile,
     deletes: DeleteFile,
     spec_id: int,
-    snapshot_id: int,
+    snapshot_id: int | None,
     definition: IcebergDefinition,
 ) -> ManifestEntry:
     """Return the entry of a vector, or of the position delete file, of one data file, whose own
@@ -428,8 +428,8 @@ def deletes_entry(
     return _added_entry(data_file, snapshot_id)
 
 
-def _added_entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
-    """Return an entry that inherits its sequence numbers from the snapshot."""
+def _added_entry(file: DataFile, snapshot_id: int | None) -> ManifestEntry:
+    """Return an entry that inherits its sequence numbers from the snapshot; None: also that."""
     return ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,
         snapshot_id=snapshot_id,
@@ -452,7 +452,27 @@ def encode_manifest(
 
     Its entries say added, existing, or deleted.
     """
-    sink = MemoryOutput(definition.place.spelled(path))
+    uri = definition.place.spelled(path)
+    writer, sink = manifest_writer(uri, spec_id, snapshot_id, definition, deletes=deletes)
+    with writer._writer:
+        for entry in entries:
+            if definition.has_row_ids:
+                widened(entry.data_file)
+            writer.add_entry(entry)
+    listed = listed_file(writer, definition.specs[spec_id], definition.schema_of(spec_id))
+    return MadeManifest(listed, path, sink.body)
+
+
+def manifest_writer(
+    uri: str,
+    spec_id: int,
+    snapshot_id: int,
+    definition: IcebergDefinition,
+    *,
+    deletes: bool = False,
+) -> tuple[ManifestWriter, MemoryOutput]:
+    """Return the writer of a manifest, whose file is still to be opened, and where it writes."""
+    sink = MemoryOutput(uri)
     codec: Any = _codec(definition)
     version: Any = definition.format_version
     spec, schema = definition.specs[spec_id], definition.schema_of(spec_id)
@@ -463,14 +483,8 @@ def encode_manifest(
         make = _DeletesWriter
     writer: ManifestWriter = make(spec, schema, sink, snapshot_id, codec)
     key = (version, deletes, spec.partition_type(schema))
-    form = form_of(repr(key), writer.new_writer)
-    writer._writer = FormedFile(sink, form, writer._meta)
-    with writer._writer:
-        for entry in entries:
-            if definition.has_row_ids:
-                widened(entry.data_file)
-            writer.add_entry(entry)
-    return MadeManifest(listed_file(writer, spec, schema), path, sink.body)
+    writer._writer = FormedFile(sink, form_of(repr(key), writer.new_writer), writer._meta)
+    return writer, sink
 
 
 class _OfDeletes(ManifestWriterV2):

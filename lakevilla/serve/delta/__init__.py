@@ -1,0 +1,1 @@
+"""States of Delta tables, shown to Iceberg clients as tables of theirs."""
