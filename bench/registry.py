@@ -35,6 +35,7 @@ MODULES = {
     "steady": "bench.size.steady",
     "rewrite": "bench.size.rewrite",
     "refresh": "bench.size.refresh",
+    "shown": "bench.size.shown",
     "spark": "bench.engines.spark",
     "page_checksums": "bench.engines.page_checksums",
     "file_hashes": "bench.engines.file_hashes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +61,11 @@ CHECKPOINT = pa.schema([("protocol", PROTOCOL), ("metaData", METADATA), ("add", 
 VERSION = 100
 
 
-def create(table: Path, files: int) -> None:
+def _name(number: int) -> str:
+    return f"part-{number:08}-5c5dbbf4-0bf4-4c3c-9d42-b1fb4f2ff3a1.snappy.parquet"
+
+
+def create(table: Path, files: int, *, named: Callable[[int], str] = _name) -> None:
     """A table whose newest version is a checkpoint of ``files`` files that do not exist."""
     log = table / "_delta_log"
     log.mkdir(parents=True)
@@ -82,7 +86,9 @@ def create(table: Path, files: int) -> None:
         writer.write_table(pa.Table.from_pylist(rows, schema=CHECKPOINT))
         step = min(100_000, files)
         for start in range(0, files, step):
-            adds = pa.array([_add(number) for number in range(start, start + step)], ADD)
+            adds = pa.array(
+                [_add(number, named(number)) for number in range(start, start + step)], ADD
+            )
             nothing = [pa.nulls(step, PROTOCOL), pa.nulls(step, METADATA)]
             writer.write_table(pa.Table.from_arrays([*nothing, adds], schema=CHECKPOINT))
     entry = [
@@ -97,7 +103,7 @@ def create(table: Path, files: int) -> None:
     (log / "_last_checkpoint").write_text(json.dumps({"version": VERSION, "size": files + 2}))
 
 
-def _add(number: int) -> dict[str, object]:
+def _add(number: int, name: str) -> dict[str, object]:
     part = number % PARTITIONS
     low = number * 1000
     stats = {
@@ -107,7 +113,7 @@ def _add(number: int) -> dict[str, object]:
         "nullCount": {"id": 0, "value": 0},
     }
     return {
-        "path": f"part={part}/part-{number:08}-5c5dbbf4-0bf4-4c3c-9d42-b1fb4f2ff3a1.snappy.parquet",
+        "path": f"part={part}/{name}",
         "partitionValues": [("part", str(part))],
         "size": 20_000,
         "modificationTime": 1_700_000_000_000,

@@ -24,6 +24,7 @@ SMALL = {
     "memory_of_many": {"tables": "10"},
     "rewrite": {"gigabytes": "0.01", "repeats": "1", "systems": "LakeVilla"},
     "refresh": {"rows": "2000", "repeats": "1"},
+    "shown": {"files": "2000", "repeats": "1"},
     "page_checksums": {"rows": "1000", "repeats": "1"},
     "file_hashes": {"rows": "1000", "repeats": "1"},
     "deleted_rows": {"repeats": "1"},

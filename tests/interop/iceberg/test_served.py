@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
 from tests.contract.serve.gateway import serving
+from tests.contract.serve.test_delta_tables import all_types, create, rows, seen
 from tests.support.tables import accounts, in_order
 
 
@@ -148,3 +151,37 @@ def test_spark_writes_on_a_branch_that_is_merged(spark: SparkSession, lake: lv.L
     with attached(spark, lake) as name:
         assert in_order(spark.table(f"{name}.root.stock").toArrow()) == on_branch
     assert not lake.doctor().findings
+
+
+@pytest.mark.seam
+def test_spark_reads_a_delta_table_that_it_has_written_too(
+    spark: SparkSession, lake: lv.Lake, marks_in_small_files: None
+) -> None:
+    create(lake, all_types(), "day", enableDeletionVectors="true")
+    path = f"{lake.root}/t"
+    spark.read.format("delta").load(path).write.format("delta").mode("append").save(path)
+    with attached(spark, lake) as name:
+        table = f"{name}.root.t"
+        # One by one: an engine may take answers from metadata if it can take all of a statement's.
+        asked = ("min(at)", "max(at)", "min(local)", "max(local)", "max(text)", "count(money)")
+        found = [spark.sql(f"SELECT {one} FROM {table}").toArrow()[0][0].as_py() for one in asked]
+        assert found == answers(lake.read("t"))
+        lake.run(lambda txn: txn.delete("t", "id = 2 AND byte = 0"))
+        lake.run(lambda txn: txn.append("t", all_types(8)))
+        lake.run(lambda txn: txn.delete("t", "id = 7"))
+        expected = rows(lake.read("t"))
+        assert rows(spark.table(table).toArrow()) == expected
+        predicate = "at >= TIMESTAMP '2024-01-04 01:02:03.123456Z'"
+        few = spark.sql(f"SELECT id FROM {table} WHERE {predicate}").toArrow()
+        assert few.num_rows == lake.read("t", where="id >= 3").num_rows
+        with pytest.raises(Exception, match="is a Delta table"):
+            spark.sql(f"DELETE FROM {table} WHERE id = 1")
+    with serving(lake) as gateway:
+        for found_by in seen(gateway):
+            assert found_by == expected
+    assert rows(lake.read("t")) == expected
+
+
+def answers(table: pa.Table) -> list[object]:
+    ends = [end for name in ("at", "local") for end in pc.min_max(table[name]).as_py().values()]
+    return [*ends, pc.max(table["text"]).as_py(), len(table) - table["money"].null_count]
