@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -28,8 +28,9 @@ _TAIL = 64 << 10
 _MAGIC = b"PAR1"
 _ID = b"PARQUET:field_id"
 _RAW_ID = re.compile(r" field_id=\d+ ")
+Path = tuple[str, ...]
 #: Fields by path, with their ids.
-Fields = frozenset[tuple[tuple[str, ...], int | None]]
+Fields = frozenset[tuple[Path, int | None]]
 #: A process knows the footers of so many files.
 _KNOWN = 1_000_000
 
@@ -112,7 +113,9 @@ def _fault(footer: Footer, shown: Shown) -> str:
         return "has field ids for some columns, and others in Arrow's schema"
     ids = dict(footer.fields)
     if all(number is None for number in ids.values()):
-        return "has no field ids, by which the table's columns are found" if shown.by_id else ""
+        if shown.by_id:
+            return "has no field ids, by which the table's columns are found"
+        return _misspelled(ids.keys(), shown.ids.keys())
     taken = set(shown.ids.values())
     for path, number in sorted(ids.items()):
         right = shown.ids.get(path)
@@ -120,6 +123,16 @@ def _fault(footer: Footer, shown: Shown) -> str:
             told = "none" if number is None else number
             name = ".".join(path)
             return f"has the field id {told} for column {name}, which is shown as {right}"
+    return ""
+
+
+def _misspelled(names: Collection[Path], shown: Collection[Path]) -> str:
+    """Return which column of a file has another case than the table's: Iceberg tells them apart."""
+    missing = {tuple(map(str.lower, path)): path for path in shown if path not in names}
+    for path in sorted(names):
+        right = missing.get(tuple(map(str.lower, path)))
+        if path not in shown and right is not None:
+            return f"has column {'.'.join(path)}, which is shown as {'.'.join(right)}"
     return ""
 
 
@@ -151,15 +164,13 @@ def _tail(key: str, size: int, wanted: int) -> Program[bytes]:
     return found.body
 
 
-def _fields(
-    fields: Iterable[pa.Field], within: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], int | None]]:
+def _fields(fields: Iterable[pa.Field], within: Path) -> Iterator[tuple[Path, int | None]]:
     """Yield the fields of a file with their ids; parts of lists and maps under Parquet's names."""
     for field in fields:
         yield from _field(field, (*within, field.name))
 
 
-def _field(field: pa.Field, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int | None]]:
+def _field(field: pa.Field, path: Path) -> Iterator[tuple[Path, int | None]]:
     number = (field.metadata or {}).get(_ID)
     yield path, None if number is None else int(number)
     kind = field.type

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import random
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -16,6 +17,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakevilla as lv
+from lakevilla.clock import SystemClock
+from lakevilla.serve.delta import footers
 from lakevilla_testing.planted.every import PLANTED
 from tests.contract.foreign_readers import HAS_EXTENSIONS
 from tests.contract.serve.gateway import Gateway, serving
@@ -155,6 +158,58 @@ def of_another_client(lake: lv.Lake) -> None:
     lake.register("t")
 
 
+def of_a_clone(lake: lv.Lake) -> None:
+    lake.create_table("source", accounts(100), properties={"delta.enableDeletionVectors": "true"})
+    change(lake, lambda txn: txn.delete("source", "id = 3"))
+    lake.clone("source", "t")
+    change(lake, lambda txn: txn.append("t", accounts(2)))
+
+
+def mapped_with_ids_of_elements(lake: lv.Lake) -> None:
+    """As a client with delta.enableIcebergCompatV2 makes it."""
+    names = {"l": ("element",), "m": ("key", "value")}
+    types = {
+        "l": {"type": "array", "elementType": "long", "containsNull": True},
+        "m": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
+    }
+    fields = [
+        {
+            "name": name,
+            "type": types[name],
+            "nullable": True,
+            "metadata": {
+                "delta.columnMapping.id": number,
+                "delta.columnMapping.physicalName": f"col-{number}",
+                "delta.columnMapping.nested.ids": {
+                    f"col-{number}.{part}": 10 * number + place for place, part in enumerate(parts)
+                },
+            },
+        }
+        for number, (name, parts) in enumerate(names.items(), 1)
+    ]
+    metadata = {
+        "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": {
+            "delta.columnMapping.mode": "name",
+            "delta.columnMapping.maxColumnId": "21",
+        },
+    }
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    log = Path(lake.root, "t/_delta_log")
+    log.mkdir(parents=True)
+    actions = ({"protocol": protocol}, {"metaData": metadata})
+    (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    lake.register("t")
+    data = {
+        "l": [[1, None], []],
+        "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+    }
+    change(lake, lambda txn: txn.append("t", pa.table(data)))
+
+
 def without_rows(lake: lv.Lake) -> None:
     create(lake, pa.schema([("id", pa.int64())]))
 
@@ -182,6 +237,8 @@ KINDS: tuple[Made, ...] = (
     with_added_columns,
     with_row_tracking,
     of_another_client,
+    of_a_clone,
+    mapped_with_ids_of_elements,
     without_rows,
     with_vectors,
     mapped_and_partitioned_with_vectors,
@@ -270,6 +327,25 @@ def test_commits_are_refused_before_anything_is_decided(lake: lv.Lake) -> None:
     assert lake.read("t").num_rows == 2
 
 
+def test_a_commit_of_several_tables_is_refused_whole_for_a_delta_table(lake: lv.Lake) -> None:
+    create(lake, accounts(2))
+    lake.create_table("ice", accounts(2), format="iceberg")
+    before = lake.history(1)[0].version
+    parts = [
+        {
+            "identifier": {"namespace": ["root"], "name": name},
+            "requirements": [],
+            "updates": [{"action": "set-properties", "updates": {"owner": "me"}}],
+        }
+        for name in ("ice", "t")
+    ]
+    body = {"table-changes": parts}
+    with serving(lake) as gateway:
+        status, _, message = gateway.refused("/transactions/commit", method="POST", json=body)
+    assert (status, "root.t is a Delta table" in message) == (400, True)
+    assert lake.history(1)[0].version == before
+
+
 # -------------------- files
 
 
@@ -302,6 +378,25 @@ def test_states_with_the_same_files_share_their_manifest(lake: lv.Lake) -> None:
     made = sorted(name.rpartition(".")[0] for name in set(shown_files(lake)) - before)
     assert len(made) == 2
     assert made[1] == f"snap-{made[0].removesuffix('.metadata')}"
+
+
+def test_a_later_period_copies_what_was_made_and_reads_no_footer_again(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(lake, accounts(2))
+    write_deltalake(f"{lake.root}/t", pa.Table.from_pylist(accounts(3)), mode="append")
+    with serving(lake) as gateway:
+        gateway.ask(TABLE)
+    before, now = shown_files(lake), SystemClock.now
+    monkeypatch.setattr(SystemClock, "now", lambda clock: now(clock) + 42 * 3600)
+    with lv.connect(lake.root) as own, serving(own) as gateway:
+        monkeypatch.setattr(footers, "_footer", None)
+        assert gateway.ask(TABLE).status_code == 200
+        assert len(next(seen(gateway))) == 5
+    directories = sorted(Path(lake.root, "t/_lakevilla/iceberg").iterdir())
+    assert int(directories[1].name) == int(directories[0].name) + 1
+    (manifest,) = [name for name in before if name.endswith(".avro") and name[:5] != "snap-"]
+    assert (directories[1] / manifest).read_bytes() == before[manifest]
 
 
 def test_vacuum_deletes_shown_states_after_the_retention(lake: lv.Lake) -> None:

@@ -161,6 +161,15 @@ def test_files_in_which_a_reader_would_take_another_column_are_refused(
         check_ids(found, shown(field("a", "long"), field("b", "long")), "t")
 
 
+def test_a_file_that_spells_a_column_in_another_case_is_refused() -> None:
+    of = shown(field("a", "long"), field("b", struct(field("c", "long"))))
+    with pytest.raises(UnsupportedTableFeature, match="has column A, which is shown as a"):
+        check_ids(footer(A=None), of, "t")
+    fields: Any = frozenset({(("b",), None), (("b", "C"), None)})
+    with pytest.raises(UnsupportedTableFeature, match=r"has column b\.C"):
+        check_ids({"f": Footer(1, fields)}, of, "t")
+
+
 def test_a_file_without_ids_is_refused_where_columns_are_found_by_ids() -> None:
     by_id = {**MAPPED, "delta.columnMapping.mode": "id"}
     with pytest.raises(UnsupportedTableFeature, match="has no field ids"):
