@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.forked import lock
-from lakevilla.formats.files import file_key
+from lakevilla.formats.files import file_key, is_elsewhere
 from lakevilla.lake.context import owner_of
 from lakevilla.serve.delta.schema import Shown
 from lakevilla.store.base import Found
@@ -79,11 +79,12 @@ class Footers:
 
 
 def is_own(path: str) -> bool:
-    """Return whether LakeVilla has written a data file, by its name.
+    """Return whether LakeVilla has written a data file in the table's directory, by its name.
 
-    Its writers give fields the ids of the table's column mapping, or none.
+    Its writers give fields the ids of the table's column mapping, or none. A file elsewhere is
+    read: that also refuses one that the lake may not read.
     """
-    return owner_of(path) is not None
+    return not is_elsewhere(path) and owner_of(path) is not None
 
 
 def check_ids(footers: Mapping[str, Footer], shown: Shown, table: str) -> None:

@@ -154,7 +154,7 @@ def with_row_tracking(lake: lv.Lake) -> None:
 
 
 def of_another_client(lake: lv.Lake) -> None:
-    write_deltalake(f"{lake.root}/t", all_types().drop_columns(["some", "by"]))
+    write_deltalake(f"{lake.root}/t", all_types().drop_columns("by"))
     lake.register("t")
 
 
@@ -261,6 +261,14 @@ def test_deltalake_reads_the_same(lake: lv.Lake) -> None:
     with serving(lake) as gateway:
         found = rows(gateway.pyiceberg().load_table("root.t").scan().to_arrow())
     assert found == rows(DeltaTable(f"{lake.root}/t").to_pyarrow_table())
+
+
+def test_pyiceberg_reads_maps_that_deltalake_has_written(lake: lv.Lake) -> None:
+    """DuckDB refuses them: it knows no map of a file without ids but ``key_value``."""
+    write_deltalake(f"{lake.root}/t", all_types().select(["id", "by"]))
+    lake.register("t")
+    with serving(lake) as gateway:
+        assert next(seen(gateway)) == rows(lake.read("t"))
 
 
 def test_a_table_with_vectors_has_format_3_and_others_have_2(
@@ -550,6 +558,23 @@ def test_rows_are_counted_by_footers_where_the_log_does_not_say_them(lake: lv.La
         summary = gateway.ask(TABLE).json()["metadata"]["snapshots"][0]["summary"]
         assert summary["total-records"] == "3"
         assert len(next(seen(gateway))) == 3
+
+
+def test_a_file_elsewhere_that_the_lake_may_not_read_is_not_shown(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    """Its name is that of a file of LakeVilla's, which is not looked at in the table itself."""
+    create(lake, accounts(2))
+    (own,) = Path(lake.root, "t").glob("*.parquet")
+    outside = tmp_path / "outside" / own.name
+    outside.parent.mkdir()
+    outside.write_bytes(own.read_bytes())
+    (entry,) = Path(lake.root, "t/_delta_log").glob("*0.json")
+    entry.write_text(entry.read_text().replace(own.name, f"file://{outside}"))
+    with lv.connect(lake.root) as again, serving(again) as gateway:
+        status, _, message = gateway.refused(TABLE)
+    assert status == 400
+    assert "is in no table of the lake" in message
 
 
 # -------------------- refused
