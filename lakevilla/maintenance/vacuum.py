@@ -37,7 +37,7 @@ import msgspec
 from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import is_vector_of_a_lake, paths_of
-from lakevilla.formats.delta.shown import is_shown
+from lakevilla.formats.delta.shown import is_shown, states_beside
 from lakevilla.formats.files import DataFile, RemovedFile, file_key
 from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import (
@@ -221,7 +221,17 @@ def _doomed(
         to_delete = [
             info for info in to_delete if not _MANIFEST.fullmatch(info.key, len(location) + 1)
         ]
-    return to_delete
+    return _with_states(location, to_delete, listed)
+
+
+def _with_states(
+    location: str, doomed: Sequence[ObjectInfo], listed: Sequence[ObjectInfo]
+) -> list[ObjectInfo]:
+    """Return the objects, and those that show states to Iceberg clients by files among them."""
+    keys = {info.key for info in doomed}
+    by_path = {info.key[len(location) + 1 :]: info for info in listed if info.key not in keys}
+    states = states_beside((key[len(location) + 1 :] for key in keys), by_path)
+    return [*doomed, *(by_path[path] for path in sorted(states))]
 
 
 def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program[KeptByRefs]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -419,6 +420,17 @@ def test_vacuum_deletes_shown_states_after_the_retention(lake: lv.Lake) -> None:
         assert len(next(seen(gateway))) == 2
 
 
+def test_vacuum_deletes_a_state_with_the_manifest_that_it_names(lake: lv.Lake) -> None:
+    create(lake, accounts(2))
+    with serving(lake) as gateway:
+        gateway.ask(TABLE)
+        for path in Path(lake.root, "t/_lakevilla/iceberg").rglob("*.avro"):
+            os.utime(path, (0, 0))
+        lake["t"].vacuum(dry_run=False)
+        assert not shown_files(lake)
+        assert len(next(seen(gateway))) == 2
+
+
 def test_the_vacuum_of_deltalake_leaves_shown_states(lake: lv.Lake) -> None:
     create(lake, accounts(2))
     with serving(lake) as gateway:
@@ -449,6 +461,18 @@ def test_a_state_that_is_known_costs_three_requests_and_no_write(lake: lv.Lake) 
         assert (
             gateway.ask(TABLE, headers={"If-None-Match": first.headers["ETag"]}).status_code == 304
         )
+
+
+def test_a_first_load_reads_nothing_but_the_log_of_own_files(lake: lv.Lake) -> None:
+    create(lake, accounts(2))
+    for count in range(3):
+        change(lake, lambda txn, count=count: txn.append("t", accounts(count)))  # type: ignore[misc]
+    with serving(lake) as gateway:
+        gateway.ask("/namespaces")
+        with inside(lake).requests.counting() as made:
+            assert gateway.ask(TABLE).status_code == 200
+    # HEAD, the log's next entry and the state; then its manifest, the list and its metadata.
+    assert (made.get, made.put, made.list) == (3, 3, 0)
 
 
 # -------------------- footers
