@@ -154,7 +154,8 @@ def _footer(key: str, size: int) -> Program[Footer]:
         ) from None
     fields = frozenset(_fields(arrow, ()))
     count = sum(number is not None for _, number in fields)
-    raw = len(_RAW_ID.findall(str(schema.schema)))
+    # Arrow shows an id of either schema.
+    raw = len(_RAW_ID.findall(str(schema.schema))) if count else 0
     return Footer(schema.num_rows, fields, is_partly=raw not in (0, count))
 
 
