@@ -447,13 +447,13 @@ class Catalog:
         if any(one.get("type") == _CREATES for one in change.requirements):
             name = new_name(*change.table)
             return TableChange(name, change.requirements, change.updates, makes=True)
+        name = dotted(*change.table)
         if self._state.is_branch:
-            name, _ = self._view(*change.table)
-            return TableChange(name, change.requirements, change.updates)
-        one, name = self.find(*change.table), dotted(*change.table)
-        if one.state.format != "iceberg":
-            message = f"{name} is a Delta table, which no Iceberg client can write"
-            raise Refusal(400, "BadRequestException", message)
+            known, view = self._view(*change.table)
+            _refuse_delta(name, view.snapshot.format)
+            return TableChange(known, change.requirements, change.updates)
+        one = self.find(*change.table)
+        _refuse_delta(name, one.state.format)
         if one.state.catalog:
             raise not_built(f"write tables of another catalog: commit to {name} there")
         return TableChange(one.name, change.requirements, change.updates)
@@ -534,6 +534,12 @@ class Catalog:
         except Refusal:
             return
         raise already_there("Table", dotted(namespace, table))
+
+
+def _refuse_delta(name: str, table_format: str) -> None:
+    if table_format != "iceberg":
+        message = f"{name} is a Delta table, which no Iceberg client can write"
+        raise Refusal(400, "BadRequestException", message)
 
 
 def _newest_view(context: Context, found: Found) -> Program[View]:

@@ -321,19 +321,22 @@ def test_decided_and_foreign_commits_are_shown_and_none_is_published(lake: lv.La
         assert DeltaTable(f"{lake.root}/t").version() == version + 1
 
 
-def test_commits_are_refused_before_anything_is_decided(lake: lv.Lake) -> None:
+@pytest.mark.parametrize("warehouse", ["lake", "lake@etl"])
+def test_commits_are_refused_before_anything_is_decided(lake: lv.Lake, warehouse: str) -> None:
     create(lake, accounts(2))
-    before = lake.history(1)[0].version
+    lake.branch("etl")
+    branch = lake.on("etl")
+    before = [len(one.history()) for one in (lake, branch)]
     with serving(lake) as gateway:
-        assert gateway.pyiceberg().list_tables("root") == [("root", "t")]
-        table = gateway.pyiceberg().load_table("root.t")
+        assert gateway.pyiceberg(warehouse).list_tables("root") == [("root", "t")]
+        table = gateway.pyiceberg(warehouse).load_table("root.t")
         with pytest.raises(Exception, match="is a Delta table"):
             table.append(pa.table({"id": [1], "balance": [1]}))
         if HAS_EXTENSIONS:
             with pytest.raises(Exception, match="is a Delta table"):
-                gateway.duckdb().execute("INSERT INTO l.root.t VALUES (1, 1)")
-    assert lake.history(1)[0].version == before
-    assert lake.read("t").num_rows == 2
+                gateway.duckdb(warehouse).execute("INSERT INTO l.root.t VALUES (1, 1)")
+    assert [len(one.history()) for one in (lake, branch)] == before
+    assert lake.read("t").num_rows == branch.read("t").num_rows == 2
 
 
 def test_a_commit_of_several_tables_is_refused_whole_for_a_delta_table(lake: lv.Lake) -> None:
