@@ -258,7 +258,7 @@ def _uuid(table_id: str) -> str:
 
 
 def _refuse_ambiguous(table: str, fields: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse columns of which two have one full name: ``a.b``, and ``b`` within ``a``."""
+    """Refuse columns of which two have one full name, as a field may within a struct."""
     seen: set[str] = set()
     for name in _full_names(fields, ""):
         if name in seen:
