@@ -154,6 +154,12 @@ def with_row_tracking(lake: lv.Lake) -> None:
     change(lake, lambda txn: txn.update("t", {"balance": "1"}, where="id = 1"))
 
 
+def mapped_with_row_tracking(lake: lv.Lake) -> None:
+    create(lake, accounts(3), enableRowTracking="true", **{"columnMapping.mode": "name"})
+    change(lake, lambda txn: txn.alter("t", rename_columns={"balance": "money"}))
+    change(lake, lambda txn: txn.update("t", {"money": "1"}, where="id = 1"))
+
+
 def of_another_client(lake: lv.Lake) -> None:
     write_deltalake(f"{lake.root}/t", all_types().drop_columns("by"))
     lake.register("t")
@@ -237,6 +243,7 @@ KINDS: tuple[Made, ...] = (
     widened,
     with_added_columns,
     with_row_tracking,
+    mapped_with_row_tracking,
     of_another_client,
     of_a_clone,
     mapped_with_ids_of_elements,
