@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from models import combine, given
+from models import combine, given, given_branch
 from models.checker import Found, Model, explore
 
 #: By name, what makes a model with a flaw (or none); the flaws, with the rules that they leave out;
@@ -17,6 +17,7 @@ from models.checker import Found, Model, explore
 MODELS: dict[str, tuple[Callable[[str], Model[Any]], dict[str, str], dict[str, str]]] = {
     "combine": (combine.Combine, combine.FLAWS, combine.COSTS),
     "given": (given.Given, given.FLAWS, {}),
+    "given_branch": (given_branch.GivenBranch, given_branch.FLAWS, {}),
 }
 
 

@@ -125,11 +125,16 @@ def _is_there(txn: TransactionState, one: TableRequest, view: View) -> Program[b
 def _never_took_effect(txn: TransactionState, one: TableRequest, view: View) -> Program[bool]:
     """Return whether it is certain that a request is not, and never was, part of the branch (B3).
 
-    It could only follow the state that its client knew. So that state must be known, and each
-    commit after it.
+    It could only follow the state that its client knew. So that state must be one of this epoch,
+    which is known, and so must each commit after it.
     """
+    snapshot = added_snapshots(one.updates)[0]
+    parent, state = snapshot.get("parent-snapshot-id"), view.snapshot
+    assert isinstance(state, IcebergSnapshot)
+    path = state.definition.place.path(str(snapshot.get("manifest-list")))
+    if branch_of(path) != txn.context.epoch:
+        return False
     commits = yield from txn.context.commit_objects(view.placement.overlay)
-    parent = added_snapshots(one.updates)[0].get("parent-snapshot-id")
     for above in range(len(commits) + 1):
         if state_snapshot(view, commits, txn.context.epoch, above) == parent:
             # The object of several commits does not tell what they have given.

@@ -11,6 +11,8 @@ from models.checker import explore
 from models.combine import COSTS, FLAWS, Combine
 from models.given import FLAWS as GIVEN_FLAWS
 from models.given import Given
+from models.given_branch import FLAWS as BRANCH_FLAWS
+from models.given_branch import GivenBranch
 from tests.support.search import how_many
 
 FAULTS = how_many(0, whole=2)
@@ -43,6 +45,19 @@ def test_a_rule_of_given_commits_that_is_left_out_breaks_an_invariant(flaw: str)
     assert explore(Given(flaw)).violation is not None
 
 
+def test_given_commits_on_a_branch_hold_their_invariants_in_every_order_of_steps() -> None:
+    found = explore(GivenBranch())
+    assert found.violation is None, found.path
+    assert found.states == 1_095
+
+
+@pytest.mark.parametrize("flaw", BRANCH_FLAWS)
+def test_a_rule_of_given_commits_on_a_branch_that_is_left_out_breaks_an_invariant(
+    flaw: str,
+) -> None:
+    assert explore(GivenBranch(flaw)).violation is not None
+
+
 class Counter:
     """Count to five, where three is wrong, by steps of one or two."""
 
@@ -67,4 +82,7 @@ def test_an_unknown_model_is_refused_with_those_that_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["combin"]) == 2
-    assert "there is no model combin; there are: combine, given" in capsys.readouterr().out
+    assert (
+        "there is no model combin; there are: combine, given, given_branch"
+        in capsys.readouterr().out
+    )
