@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from models import combine, given, given_branch
+from models import combine, given, given_branch, given_making
 from models.checker import Found, Model, explore
 
 #: By name, what makes a model with a flaw (or none); the flaws, with the rules that they leave out;
@@ -18,6 +18,7 @@ MODELS: dict[str, tuple[Callable[[str], Model[Any]], dict[str, str], dict[str, s
     "combine": (combine.Combine, combine.FLAWS, combine.COSTS),
     "given": (given.Given, given.FLAWS, {}),
     "given_branch": (given_branch.GivenBranch, given_branch.FLAWS, {}),
+    "given_making": (given_making.GivenMaking, given_making.FLAWS, {}),
 }
 
 

@@ -4,7 +4,7 @@ One table of a branch has a *chain* of commits above its log, which stands still
 some of these at the same time:
 
 - an Iceberg *client*: it is shown the newest state, stores its files in the directory of the
-  branch's epoch, and asks. The answer of HEAD's replacement may be lost, and land late; then it asks
+  branch's epoch, and asks. HEAD's replacement may be without an answer, and land late; then it asks
   again, with the very same snapshot.
 - a client of *LakeVilla*: it commits, and puts older commits of the chain into one object if there
   are more than ``MOST_APART``.
@@ -17,8 +17,8 @@ The names are those of the design note.
 
 B1  A client's files lie in the directory of the epoch that it was shown.
 B2  A request is decided in a HEAD whose chain is the one that was compared.
-B3  A request is done if a commit of the chain has its snapshot. It is refused only if its client was
-    shown a state of this epoch, which is in the chain, and all commits after it are known.
+B3  A request is done if a commit of the chain has its snapshot. It is refused only if its client
+    was shown a state of this epoch, which is in the chain, and all commits after it are known.
 B4  Files of another epoch are never taken.
 
 Invariants

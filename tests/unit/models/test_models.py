@@ -13,6 +13,8 @@ from models.given import FLAWS as GIVEN_FLAWS
 from models.given import Given
 from models.given_branch import FLAWS as BRANCH_FLAWS
 from models.given_branch import GivenBranch
+from models.given_making import FLAWS as MAKING_FLAWS
+from models.given_making import GivenMaking
 from tests.support.search import how_many
 
 FAULTS = how_many(0, whole=2)
@@ -56,6 +58,17 @@ def test_a_rule_of_given_commits_on_a_branch_that_is_left_out_breaks_an_invarian
     flaw: str,
 ) -> None:
     assert explore(GivenBranch(flaw)).violation is not None
+
+
+def test_tables_that_clients_make_hold_their_invariants_in_every_order_of_steps() -> None:
+    found = explore(GivenMaking())
+    assert found.violation is None, found.path
+    assert found.states == 677
+
+
+@pytest.mark.parametrize("flaw", MAKING_FLAWS)
+def test_a_part_of_the_rule_of_made_tables_that_is_left_out_breaks_an_invariant(flaw: str) -> None:
+    assert explore(GivenMaking(flaw)).violation is not None
 
 
 class Counter:
