@@ -203,15 +203,15 @@ class GivenBranch:
             return replace(after, has_ended=True).at(number, at="done")
         if isinstance(actor, Rebase):
             has = frozenset(state.effects)
-            chain = (Link("rebased", frozenset()),) if has else ()
+            chain: Chain = (Link("rebased", frozenset()),) if has else ()
             return replace(after, epoch=state.epoch + 1, chain=chain).at(number, at="done")
         own = Link(f"{actor.name}{client.left}", frozenset())
-        chain = state.chain
-        if len(chain) > MOST_APART:
-            has = frozenset().union(*(one.has for one in chain))
-            chain = (Link(f"one {own.state}", has, is_known=False),)
+        before = state.chain
+        if len(before) > MOST_APART:
+            has = frozenset().union(*(one.has for one in before))
+            before = (Link(f"one {own.state}", has, is_known=False),)
         left = client.left - 1
-        after = replace(after, chain=(*chain, own))
+        after = replace(after, chain=(*before, own))
         return after.at(number, left=left, at="done" if not left else "start")
 
     # -- an Iceberg client, and the gateway that it asks -----------------------------
