@@ -241,7 +241,7 @@ def _updates(
     there = IcebergTable(place, table.version, table.metadata)
     added = yield from write_rows(client, there, [*kept, row])
     operation = "overwrite" if files else "append"
-    metadata = yield from with_snapshot(client, table, operation, added, files)
+    metadata = yield from with_snapshot(client, table, operation, added, files, place=place)
     snapshot = metadata["snapshots"][-1]
     main = {"ref-name": "main", "type": "branch", "snapshot-id": snapshot["snapshot-id"]}
     return (

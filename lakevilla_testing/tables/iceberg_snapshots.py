@@ -53,10 +53,12 @@ def with_snapshot(
     *,
     vectors: Sequence[DataFile] = (),
     merge: bool = False,
+    place: str = "",
 ) -> Program[Metadata]:
     """Store a snapshot's manifests and list; return the metadata with it as the current one.
 
-    ``vectors`` replace those of their data files.
+    ``vectors`` replace those of their data files. ``place``: where the list lies, if not in the
+    table's own directory for it.
     """
     number = int(client.ids.uuid().replace("-", "")[:15], 16)
     sequence = table.metadata["last-sequence-number"] + 1
@@ -87,7 +89,7 @@ def with_snapshot(
         if moved:
             manifests.append((yield from _store_manifest(client, table, moved, number)))
     output = MemoryOutput(
-        f"{uri_of(table.location)}/metadata/snap-{number}-{client.ids.uuid()}.avro"
+        f"{uri_of(place or table.location)}/metadata/snap-{number}-{client.ids.uuid()}.avro"
     )
     parent_id = None if parent is None else parent["snapshot-id"]
     mark = table.metadata.get("next-row-id")

@@ -90,7 +90,7 @@ def consequence(
         entry = yield from describe(snapshot, snapshot.version + 1, after)
         known = {} if before is None else before.snapshots
         fresh = [after.snapshot(one) or {} for one in after.snapshots if one not in known]
-        own = yield from _own_manifests(snapshot, fresh)
+        own = yield from _own_manifests(snapshot, fresh, {after.current_id: entry.listed})
     except CorruptObject as error:
         raise InvalidOperation(
             f"table {snapshot.table}: what the updates name can't be read: {error.message}",
@@ -156,9 +156,8 @@ def consequence_of_state(
     try:
         _refuse_lists_elsewhere(state, after)
         entry = yield from describe(state, state.version + 1, after)
-        yield from _own_manifests(
-            state, [after.snapshot(one) or {} for one in after.snapshots if one not in known]
-        )
+        fresh = [after.snapshot(one) or {} for one in after.snapshots if one not in known]
+        yield from _own_manifests(state, fresh, {after.current_id: entry.listed})
     except CorruptObject as error:
         raise InvalidOperation(
             f"table {snapshot.table}: what the updates name can't be read: {error.message}",
@@ -215,7 +214,7 @@ def names_live_files(
     Then the updates took effect, though others may have expired their snapshots since.
     """
     try:
-        own = yield from _own_manifests(snapshot, added_snapshots(updates))
+        own = yield from _own_manifests(snapshot, added_snapshots(updates), {})
         parts = yield from entries_in(snapshot, own)
     except (LakeVillaError, KeyError) as error:
         if isinstance(error, StoreError):
@@ -326,12 +325,20 @@ def _elsewhere(snapshot: IcebergSnapshot, uri: str) -> InvalidOperation:
 
 
 def _own_manifests(
-    snapshot: IcebergSnapshot, fresh: Sequence[Mapping[str, Any]]
+    snapshot: IcebergSnapshot,
+    fresh: Sequence[Mapping[str, Any]],
+    listed: Mapping[int | None, Sequence[ManifestFile] | None],
 ) -> Program[list[ManifestFile]]:
-    """Return the manifests that new snapshots have added; refuse those that lie elsewhere."""
+    """Return the manifests that new snapshots have added; refuse those that lie elsewhere.
+
+    ``listed``: the lists that were read, by the snapshots' ids.
+    """
     found = []
     for one in fresh:
-        for manifest in (yield from listed_by(snapshot, one)):
+        known = listed.get(one["snapshot-id"])
+        if known is None:
+            known = yield from listed_by(snapshot, one)
+        for manifest in known:
             _refuse_elsewhere(snapshot, manifest.manifest_path)
             if manifest.added_snapshot_id == one["snapshot-id"]:
                 found.append(manifest)
