@@ -26,13 +26,14 @@ from lakevilla.formats.iceberg.metadata.requested import (
     checked_definition,
     requested_metadata,
 )
+from lakevilla.formats.iceberg.metadata.updates import added_snapshots
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import branch_directory
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Program, delete, put
 from lakevilla.store.location import root_location
-from lakevilla.transaction.commit.asked import Answer, NewName, TableRequest
+from lakevilla.transaction.commit.asked import Answer, NewName, TableRequest, no_table
 from lakevilla.transaction.commit.given import give as program_of
 from lakevilla.transaction.commit.given import key_of_others
 from lakevilla.transaction.state.transaction import TransactionState
@@ -174,7 +175,8 @@ def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = N
         try:
             requests.append(_request(client, head, change))
         except TableNotFound as error:
-            return Answer("missing", error.message)
+            adds_files = any(added_snapshots(one.updates) for one in changes)
+            return no_table(error.message, adds_files=adds_files)
         except InvalidOperation as error:
             if not change.makes:
                 raise

@@ -46,6 +46,11 @@ class TableRequest:
         given = [one.get("uuid") for one in self.updates if one.get("action") == "assign-uuid"]
         return str(given[-1]) if given else None
 
+    def is_for(self, table_id: object) -> bool:
+        """Return whether the client may mean the table that has this id."""
+        wanted = (one for one in self.requirements if one.get("type") == "assert-table-uuid")
+        return all(str(one.get("uuid")).lower() == str(table_id).lower() for one in wanted)
+
     @property
     def leaves_traces(self) -> bool:
         """Return whether the table shows that the request took effect on it."""
@@ -83,6 +88,15 @@ class Answer:
     ]
     message: str = ""
     tables: dict[str, Metadata] = field(default_factory=dict)
+
+
+def no_table(message: str, *, adds_files: bool) -> Answer:
+    """Return the answer to a request for a table that is not there.
+
+    The request may have taken effect before the table has left the lake. A client that is told so
+    deletes its files, which are the table's then.
+    """
+    return Answer("unknown" if adds_files else "missing", message)
 
 
 def joined(requests: Iterable[TableRequest]) -> list[TableRequest]:

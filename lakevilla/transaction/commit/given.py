@@ -35,7 +35,7 @@ from lakevilla.results import CommitResult
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Given, snapshots_removed
-from lakevilla.transaction.commit.asked import Answer, TableRequest, joined
+from lakevilla.transaction.commit.asked import Answer, TableRequest, joined, no_table
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.given_on_branch import decided_on_branch
 from lakevilla.transaction.commit.making import make, not_made
@@ -119,11 +119,11 @@ def _compared_and_decided(
     except CommitOutcomeUnknown as error:
         return Answer("unknown", error.message)
     except TableNotFound as error:
-        return Answer("missing", error.message)
+        return no_table(error.message, adds_files=any(one.snapshots for one in requests))
     except ConflictError:
         return None
     views = {one: txn.work.tables[one].view for one in there}
-    refused = _refused(txn, views)
+    refused = _refused(txn, views, requests)
     if refused is not None:
         return refused
     if (yield from _published_some(txn, views)):  # G1
@@ -132,6 +132,11 @@ def _compared_and_decided(
     known = _there(requests, documents)  # G2
     if known is not None:
         return (yield from _there_wholly(txn, requests, documents, known))
+    for one in requests:
+        document = documents.get(one.location)
+        if one.snapshots and document is not None and not one.is_for(document.get("table-uuid")):
+            why = f"the table that the request changes is not at {one.location} any more"
+            return no_table(why, adds_files=True)
     try:
         yield from _note_operations(txn, requests, views, documents)  # G3 and G4
     except (ConflictError, TableExists) as error:
@@ -182,12 +187,15 @@ def _published(
     return Answer("done", tables=documents)
 
 
-def _refused(txn: TransactionState, views: Mapping[str, View]) -> Answer | None:
+def _refused(
+    txn: TransactionState, views: Mapping[str, View], requests: Sequence[TableRequest]
+) -> Answer | None:
     """Refuse tables and places that take no commits of Iceberg clients."""
     head = txn.head
     for location, view in views.items():
         if view.mount is not None or (view.state is not None and view.state.dropped):
-            return Answer("missing", f"there is no table {location} in the lake")
+            why = f"there is no table {location} in the lake"
+            return no_table(why, adds_files=any(one.snapshots for one in requests))
         if view.base.format != "iceberg":
             return Answer("unsupported", f"table {location} is a Delta table, and read only here")
         if view.base.catalog:

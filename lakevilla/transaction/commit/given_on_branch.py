@@ -27,7 +27,7 @@ from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Given
-from lakevilla.transaction.commit.asked import Answer, TableRequest
+from lakevilla.transaction.commit.asked import Answer, TableRequest, no_table
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
@@ -46,8 +46,7 @@ def decided_on_branch(
     try:
         yield from touch(txn, [one.location for one in requests], probing=False)
     except TableNotFound as error:
-        had_files = any(one.snapshots for one in requests)
-        return Answer("unknown" if had_files else "missing", error.message)
+        return no_table(error.message, adds_files=any(one.snapshots for one in requests))
     except ConflictError:
         return None
     views = {one.location: txn.work.tables[one.location].view for one in requests}

@@ -445,6 +445,23 @@ def test_a_request_whose_decision_has_no_answer_is_never_refused(
     assert ids(lake) == [1, 2, 3, 4]
 
 
+@pytest.mark.cases(None)
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_request_for_a_table_that_has_left_the_lake_is_not_refused(
+    replaced: bool, lake: lv.Lake, client: IcebergClient
+) -> None:
+    """It may have taken effect before: a refused client deletes what are the table's files."""
+    lake.rename_table("t", "named")
+    change = client.request(client.load("named"), append)
+    assert give(lake, [change]).outcome == "done"
+    lake.unregister("named")
+    if replaced:
+        lake.rename_table("u", "named")
+    assert give(lake, [change]).outcome == "unknown"
+    without_rows = TableChange("named", change.requirements, [])
+    assert give(lake, [without_rows]).outcome == ("conflict" if replaced else "missing")
+
+
 # -- what is refused -------------------------------------------------------------------
 
 
