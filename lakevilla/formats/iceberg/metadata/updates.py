@@ -302,7 +302,16 @@ def _apply(draft: _Draft, update: Mapping[str, Any]) -> None:
     except LakeVillaError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise draft.refused(f"the update {action!r} is malformed: {error}") from None
+        raise draft.refused(f"the update {action!r} is malformed: {said(error)}") from None
+
+
+def said(error: Exception) -> str:
+    """Return the fault of a client's request, without names of this library's objects."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    if isinstance(error, ValueError):
+        return str(error).strip()
+    return "a part is of another type than the specification says"
 
 
 def _check_numbers(value: Any) -> None:
