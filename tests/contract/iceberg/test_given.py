@@ -18,6 +18,7 @@ from pyiceberg.types import StringType
 
 import lakevilla as lv
 from lakevilla.api.given import Answer, TableChange, give
+from lakevilla.formats.iceberg import table_format
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.store.base import (
@@ -733,3 +734,59 @@ def test_a_key_of_other_tables_is_refused(lake: lv.Lake, client: IcebergClient) 
     assert answer.outcome == "invalid"
     assert "idempotency key" in answer.message
     assert "owner" not in client.load("u").metadata.properties
+
+
+# -- commits of which no version can be made ------------------------------------------
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, what: str, error: Exception) -> None:
+    """Have the versions that a function makes fail, as by another library's fault."""
+
+    def broken(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(table_format, what, broken)
+
+
+def pending(lake: lv.Lake, name: str = "t") -> list[str]:
+    """Return the transactions whose commits are decided, and not known to be in a table's log."""
+    return [one.txn for one in inside(lake).held.head.tables[name].pending]
+
+
+@pytest.mark.parametrize("error", [KeyError("snapshots"), lv.InvalidOperation("no such schema")])
+def test_a_commit_that_can_t_be_applied_is_said_by_name_and_cancelled_by_recover(
+    lake: lv.Lake, client: IcebergClient, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    both = [client.request(client.load(name), append) for name in ("t", "u")]
+    with monkeypatch.context() as within:
+        breaking(within, "prepare_given", error)
+        assert give(lake, both).outcome == "unknown"  # it is decided, and in no log
+        (txn,) = pending(lake)
+        with pytest.raises(lv.StoreError, match=f"transaction {txn}, which is decided .*recover"):
+            client.load("t")
+        report = lake.recover()
+        assert {one.table for one in report.findings if txn in one.message} == {"t", "u"}
+        assert ids(lake) == ids(lake, "u") == [1, 2, 3]
+        lake.run(lambda txn: txn.append("t", OTHERS))
+    # Another client, which could have applied it, sees that it is void.
+    with lv.connect(lake.root) as other:
+        assert ids(other) == [1, 2, 3, 9]
+        assert give(other, both).outcome == "conflict"
+        client.load("u").append(MORE)
+        assert ids(other, "u") == [1, 2, 3, 4]
+        assert {one.kind for one in other.doctor().findings} == {"voided"}
+
+
+def test_a_fault_in_publishing_a_lake_s_own_commit_is_said_by_name_and_cancels_nothing(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as within:
+        breaking(within, "prepare", KeyError("x"))
+        lake.run(lambda txn: txn.append("t", MORE))
+        (waiting,) = pending(lake)
+        report = lake.recover()
+        (finding,) = [one for one in report.findings if one.severity == "error"]
+        assert waiting in finding.message
+        assert "stays pending" in finding.message
+    assert lake.recover().ok
+    assert ids(lake) == [1, 2, 3, 4]
