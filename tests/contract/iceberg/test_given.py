@@ -791,3 +791,33 @@ def test_a_fault_in_publishing_a_lake_s_own_commit_is_said_by_name_and_cancels_n
         assert "stays pending" in finding.message
     assert lake.recover().ok
     assert ids(lake) == [1, 2, 3, 4]
+
+
+# -- fairness --------------------------------------------------------------------------
+
+
+def test_a_table_is_reserved_for_the_client_that_was_refused_twice(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    stale = client.request(client.load("t"), append)
+    lake.run(lambda txn: txn.append("t", OTHERS))
+    assert give(lake, [stale]).outcome == "conflict"
+    assert not lake.doctor().findings
+    assert give(lake, [stale]).outcome == "conflict"
+    (finding,) = lake.doctor().findings
+    assert "t: reserved for the next commit of an Iceberg client" in finding.message
+    with lv.connect(lake.root) as other:  # another gateway passes what this one has reserved
+        append(IcebergClient(other).load("t"))
+    assert not lake.doctor().findings
+    assert not list(Path(lake.root, "_lakevilla", "txns").glob("*"))
+    assert ids(lake) == [1, 2, 3, 4, 9]
+
+
+def test_a_client_that_did_not_know_the_table_gets_nothing_reserved(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    unknown = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}
+    update = {"action": "set-properties", "updates": {"a": "b"}}
+    for _ in range(3):
+        assert give(lake, [TableChange("t", [unknown], [update])]).outcome == "conflict"
+    assert not lake.doctor().findings
