@@ -85,21 +85,29 @@ class Access:
 
     def check(self, request: Request) -> Rights:
         """Return the rights of a request's client; refuse a request that may not be answered."""
+        self.check_host(request)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        rights = self.rights_of(digest(token) if scheme.lower() == "bearer" else b"")
+        if rights is None:
+            message = "a bearer token is needed: give the client one of the gateway's tokens"
+            raise Refusal(401, "NotAuthorizedException", message)
+        return rights
+
+    def check_host(self, request: Request) -> None:
+        """Refuse a request for a host that is not served here."""
         found = _HOST.fullmatch(request.headers.get("host", ""))
         name = "" if found is None else found["v6"] or found["name"]
         if self.hosts is not None and name.lower() not in self.hosts:
             message = f"host {name!r} is not served here: start the gateway with --host-name {name}"
             raise Refusal(421, "BadRequestException", message)
+
+    def rights_of(self, given: bytes) -> Rights | None:
+        """Return the rights of the token with a digest; None of an unknown one."""
         if not self.tokens:
             return EVERYTHING
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        given = digest(token)
         # All are compared, and wholly: the time says nothing of what is right about a wrong token.
         known = [rights for one, rights in self.tokens.items() if hmac.compare_digest(one, given)]
-        if scheme.lower() != "bearer" or not known:
-            message = "a bearer token is needed: give the client one of the gateway's tokens"
-            raise Refusal(401, "NotAuthorizedException", message)
-        return known[0]
+        return known[0] if known else None
 
 
 def digest(token: str) -> bytes:

@@ -156,3 +156,11 @@ def test_a_request_has_so_many_parts_at_most(gateway: Gateway, what: str) -> Non
     status, _, message = gateway.refused("/transactions/commit", **options)
     assert status == 413
     assert what in message
+
+
+def test_the_gateway_gives_out_no_tokens(lake: lv.Lake) -> None:
+    with serving(lake, token="secret") as gateway:
+        form = {"grant_type": "client_credentials", "client_secret": "secret"}
+        answer = gateway.refused("/oauth/tokens", method="POST", data=form)
+        assert answer[0] == 404
+        assert "secret" not in answer[2]
