@@ -60,7 +60,7 @@ def _reserve(context: Context, owner: str, tables: tuple[str, ...]) -> Program[N
         txn=wanted.txn,
         owner=owner,
         heartbeat=0,
-        lease_seconds=GUEST_SECONDS,
+        lease_seconds=min(GUEST_SECONDS, context.settings.lease_seconds),  # `recover` sees its end
         began=held.head.sequence,
         claim=context.ids.nonce(),
         tables=tables,
