@@ -75,19 +75,23 @@ class Access:
     hosts : frozenset of str or None
         The names in the ``Host`` of requests that are answered; None: all. A page elsewhere can
         make a name of its own mean this machine, but not change what its requests call it.
-    tokens : Mapping of bytes to Rights
-        The rights of each bearer token, by its ``digest``. Without tokens each client may do
-        everything.
+    tokens : Mapping of str to Rights
+        The rights of each bearer token. Without tokens each client may do everything.
     """
 
     hosts: frozenset[str] | None = LOOPBACK
-    tokens: Mapping[bytes, Rights] = field(default_factory=dict)
+    tokens: Mapping[str, Rights] = field(default_factory=dict)
 
-    def check(self, request: Request) -> Rights:
-        """Return the rights of a request's client; refuse a request that may not be answered."""
+    def rights(self, request: Request, token: str | None = None) -> Rights:
+        """Return the rights of a request's client; refuse a request that may not be answered.
+
+        ``token``: by which the client is known already; if not given, the request must have one.
+        """
         self.check_host(request)
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        rights = self.rights_of(digest(token) if scheme.lower() == "bearer" else b"")
+        if token is None:
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            token = given if scheme.lower() == "bearer" else ""
+        rights = self._rights_of(token)
         if rights is None:
             message = "a bearer token is needed: give the client one of the gateway's tokens"
             raise Refusal(401, "NotAuthorizedException", message)
@@ -101,24 +105,23 @@ class Access:
             message = f"host {name!r} is not served here: start the gateway with --host-name {name}"
             raise Refusal(421, "BadRequestException", message)
 
-    def rights_of(self, given: bytes) -> Rights | None:
-        """Return the rights of the token with a digest; None of an unknown one."""
+    def _rights_of(self, token: str) -> Rights | None:
         if not self.tokens:
             return EVERYTHING
         # All are compared, and wholly: the time says nothing of what is right about a wrong token.
-        known = [rights for one, rights in self.tokens.items() if hmac.compare_digest(one, given)]
-        return known[0] if known else None
+        given, known = _digest(token), self.tokens.items()
+        found = [rights for one, rights in known if hmac.compare_digest(_digest(one), given)]
+        return found[0] if found else None
 
 
-def digest(token: str) -> bytes:
-    """Return what a gateway keeps of a token."""
+def _digest(token: str) -> bytes:
     return sha256(token.encode()).digest()
 
 
 def access_of(tokens: Mapping[str, Rights], hosts: Iterable[str]) -> Access:
     """Return the rules of a gateway with these tokens, which clients call by these names."""
     names = LOOPBACK | {name.lower() for name in hosts}
-    return Access(names, {digest(token): rights for token, rights in tokens.items()})
+    return Access(names, dict(tokens))
 
 
 # -------------------- files

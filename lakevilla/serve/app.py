@@ -160,7 +160,7 @@ def _endpoint(
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
-            rights = access.check(request)
+            rights = access.rights(request)
 
             async def call() -> Call:
                 path = {name: unquote(word) for name, word in request.path_params.items()}
