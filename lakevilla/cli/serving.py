@@ -20,8 +20,16 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8181,
     token_file: Annotated[
-        Path | None, typer.Option(help="A file with the bearer token that requests must have.")
+        Path | None,
+        typer.Option(
+            help="A file with the bearer tokens that requests must have: TOKEN read, or TOKEN "
+            "write, with the states after it, if not all: main,etl/*"
+        ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="A certificate in PEM, by which it serves https.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key in PEM.")] = None,
     host_name: Annotated[
         list[str] | None,
         typer.Option(help="A name by which clients call this machine; repeatable."),
@@ -33,17 +41,21 @@ def serve(
     profile: Profile = None,
 ) -> None:
     """Serve the lake's tables by Iceberg's REST catalog protocol."""
-    server_of, token_in = _parts()
-    token = None if token_file is None else token_in(token_file)
+    server_of, tokens_in = _parts()
+    tokens = None if token_file is None else tokens_in(token_file)
+    if (tls_cert is None) != (tls_key is None):
+        raise InvalidOperation("TLS needs both files: give --tls-cert and --tls-key")
+    tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
     output = Output(False)
     with open_lake(root, option, profile) as lake:
         server_of(
             lake,
             host,
             port,
-            token=token,
+            tokens=tokens,
             host_names=host_name or (),
             read_only=read_only,
+            tls=tls,
             when_started=lambda uri: output.line(f"serving {lake.root} at {uri}"),
         ).run()
 
@@ -71,13 +83,14 @@ def ui(
         server_of(lake, port=port, read_only=True, when_started=show).run()
 
 
-def _parts() -> tuple[Callable[..., Any], Callable[[Path], str]]:
+def _parts() -> tuple[Callable[..., Any], Callable[[Path], Any]]:
     """Return what makes a server and reads a token file; they need the extra ``serve``."""
     try:
-        from lakevilla.serve.server import server_of, token_in
+        from lakevilla.serve.access import tokens_in
+        from lakevilla.serve.server import server_of
     except ModuleNotFoundError as error:
         raise InvalidOperation(
             f"{error.name} is not installed: `pip install 'lakevilla[serve]'` brings what the "
             "gateway needs"
         ) from None
-    return server_of, token_in
+    return server_of, tokens_in

@@ -211,11 +211,16 @@ _NO_TABLES, _NO_NAMES, _NO_REFS, _NO_COPIES = TableMap(), NameMap(), RefMap(), B
 _NO_POLICY = Policy()
 
 
-class Reservation(msgspec.Struct, frozen=True):
-    """The reservation of tables by an escalated transaction (design, section 7)."""
+class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The reservation of tables by an escalated transaction (design, section 7).
+
+    ``guest``: it is for the next commit of any Iceberg client, and nobody's
+    (docs/design/0075-fairness-of-the-gateway.md).
+    """
 
     txn: str
     tables: tuple[str, ...]
+    guest: bool = False
 
 
 class BranchEpoch(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -36,6 +36,7 @@ from lakevilla.global_log.repo import (
 from lakevilla.ids import NO_TXN, Ids
 from lakevilla.lake.groups import Groups
 from lakevilla.markers.claims import GivenUp, QueueEvent
+from lakevilla.markers.guests import Guests
 from lakevilla.markers.marker import Marker, Unreadable
 from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
@@ -219,6 +220,7 @@ class Context:
     checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)
     markers: dict[tuple[str, Token], Marker | Unreadable] = field(default_factory=dict)
     given_up: GivenUp = field(default_factory=GivenUp)
+    guests: Guests = field(default_factory=Guests)
     leases: Leases = field(init=False)
     groups: Groups = field(default_factory=Groups)
     asked: Asked = field(default_factory=Asked)

@@ -370,11 +370,15 @@ def _reservations(head: Head, known: Mapping[str, TransactionInfo]) -> Iterable[
             else "; it has no record any more, so no transaction waits for it"
         )
         tables = ", ".join(reservation.tables)
+        what = (
+            f"{tables}: reserved for the next commit of an Iceberg client ({reservation.txn})"
+            if reservation.guest
+            else f"transaction {reservation.txn} has reserved {tables}"
+        )
         yield Finding(
             "note",
             "reserved",
-            f"transaction {reservation.txn} has reserved {tables}: other transactions on these "
-            f"tables let it commit first{alive}",
+            f"{what}: other transactions on these tables let it commit first{alive}",
             txn_id=reservation.txn,
         )
 

@@ -94,12 +94,15 @@ class PlaceClaims(OwnRecord):
         Whether it was reported that the transaction has stopped waiting.
     beside : set of str
         Transactions of the same thread for which it did not wait.
+    is_guest : bool
+        Whether its commit is an Iceberg client's, for which guests' reservations are.
     """
 
     queue: Queue | None = None
     patience_ends: float | None = None
     impatient: bool = False
     beside: set[str] = field(default_factory=set)
+    is_guest: bool = False
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from lakevilla.global_log.head import Head, Reservation
 from lakevilla.markers.claims import Claimant
+from lakevilla.markers.guests import guests_at
 
 
 def reserved_by(head: Head | None, txn_id: str) -> frozenset[str]:
@@ -32,6 +33,8 @@ def reserved_ahead(txn: Claimant, head: Head | None) -> list[Reservation]:
     for reservation in () if head is None else head.reserved:
         if reservation.txn == txn.id:
             break
+        if reservation.guest and txn.claims.is_guest:
+            continue
         tables = tuple(sorted(written.intersection(reservation.tables)))
         if tables and reservation.txn not in txn.context.given_up.holders:
             before.append(Reservation(reservation.txn, tables))
@@ -41,9 +44,13 @@ def reserved_ahead(txn: Claimant, head: Head | None) -> list[Reservation]:
 def remaining(txn: Claimant, head: Head) -> tuple[Reservation, ...]:
     """Return the reservations that the transaction leaves in HEAD when it commits.
 
-    It removes its own, which has served its purpose, and those whose holders were found dead.
+    It removes its own, which has served its purpose, and those whose holders were found dead. A
+    guest's commit removes those for guests on its tables.
     """
-    return without(head, {txn.id, *txn.context.given_up.holders})
+    ended = {txn.id, *txn.context.given_up.holders}
+    if txn.claims.is_guest:
+        ended.update(guests_at(head.reserved, txn.written))
+    return without(head, ended)
 
 
 def without(head: Head, ended: Collection[str]) -> tuple[Reservation, ...]:

@@ -6,7 +6,6 @@ gateway does not have is not among the endpoints that it advertises, and is refu
 
 from __future__ import annotations
 
-import hmac
 import logging
 import re
 import zlib
@@ -18,7 +17,6 @@ from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -29,23 +27,26 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.metadata.updates import refs_of
 from lakevilla.global_log.namespaces import Namespace
+from lakevilla.serve.access import EVERYTHING, Access, Rights
 from lakevilla.serve.catalog import Catalog, Change
-from lakevilla.serve.names import parse_namespace
+from lakevilla.serve.limits import Limits, Turns
+from lakevilla.serve.names import parse_namespace, refuse_long
 from lakevilla.serve.page.routes import Pages
 from lakevilla.serve.refusal import Refusal, may_have_been_merged, not_built, refusal_of
+from lakevilla.serve.states import state_named
 
 _LOG = logging.getLogger("lakevilla.serve")
 #: A request's body, also unpacked, has at most so many bytes.
 _MOST_BODY_BYTES = 16 << 20
 #: A page has at most so many names.
 _MOST_NAMES = 10_000
-#: A commit has at most so many updates.
+#: A commit has at most so many updates, and as many requirements, of so many tables.
 _MOST_UPDATES = 1000
+_MOST_TABLES = 256
 _KEY = "idempotency-key"
-_HOST = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]*))(?::\d*)?")
-#: The names of this machine for clients on it.
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
+#: The path of probes.
+READY = "/ready"
 _NAMESPACES = "/namespaces"
 _NAMESPACE = "/namespaces/{namespace}"
 _TABLES = "/namespaces/{namespace}/tables"
@@ -54,12 +55,13 @@ _TABLE = "/namespaces/{namespace}/tables/{table}"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as a route sees it: the words of its path, its parameters, and its body."""
+    """A request as a route sees it: the words of its path, its parameters, body, and rights."""
 
     path: Mapping[str, str]
     params: Mapping[str, str]
     headers: Mapping[str, str]
     body: Mapping[str, Any]
+    rights: Rights = EVERYTHING
 
     @property
     def namespace(self) -> Namespace:
@@ -126,54 +128,16 @@ class Endpoint:
     commits: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """The rules by which a request is answered at all.
-
-    Attributes
-    ----------
-    hosts : frozenset of str or None
-        The names in the ``Host`` of requests that are answered; None: all. A page elsewhere can
-        make a name of its own mean this machine, but not change what its requests call it.
-    token : str or None
-        The bearer token that each request must have.
-    """
-
-    hosts: frozenset[str] | None = LOOPBACK
-    token: str | None = None
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The tokens of which each request needs one; empty: none is needed."""
-        return () if self.token is None else (self.token,)
-
-    def check(self, request: Request, token: str | None = None) -> None:
-        """Refuse a request that may not be answered.
-
-        ``token``: with which a browser has signed in; if not given, the request must have one.
-        """
-        found = _HOST.fullmatch(request.headers.get("host", ""))
-        name = "" if found is None else found["v6"] or found["name"]
-        if self.hosts is not None and name.lower() not in self.hosts:
-            message = f"host {name!r} is not served here: start the gateway with --host-name {name}"
-            raise Refusal(421, "BadRequestException", message)
-        if self.token is not None:
-            scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            if token is not None:
-                scheme, given = "bearer", token
-            is_known = hmac.compare_digest(given.encode(), self.token.encode())
-            if scheme.lower() != "bearer" or not is_known:
-                message = "a bearer token is needed: give the client the gateway's token"
-                raise Refusal(401, "NotAuthorizedException", message)
-
-
-def application(catalog: Catalog, access: Access | None = None) -> ASGIApp:
+def application(
+    catalog: Catalog, access: Access | None = None, limits: Limits | None = None
+) -> ASGIApp:
     """Return the application that answers for a catalog."""
-    allowed = Access() if access is None else access
-    routes = [Route("/v1/config", _endpoint(catalog, allowed, Endpoint("GET", "", _config)))]
+    allowed, turns = access or Access(), Turns(limits or Limits())
+    config = _endpoint(catalog, allowed, turns, Endpoint("GET", "", _config))
+    routes = [Route(READY, _ready), Route("/v1/config", config)]
     for start in ("/v1", "/v1/{prefix}"):  # the lake itself, or another state of it
         for one in _ENDPOINTS:
-            answer = _endpoint(catalog, allowed, one)
+            answer = _endpoint(catalog, allowed, turns, one)
             routes.append(Route(f"{start}{one.path}", answer, methods=[one.method]))
     pages = Pages(catalog.lake, allowed)
 
@@ -201,18 +165,21 @@ class _ByRawPath:
 
 
 def _endpoint(
-    catalog: Catalog, access: Access, one: Endpoint
+    catalog: Catalog, access: Access, turns: Turns, one: Endpoint
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
-            access.check(request)
-            call = Call(
-                {name: unquote(word) for name, word in request.path_params.items()},
-                request.query_params,
-                request.headers,
-                await _body(request),
-            )
-            return _response(await run_in_threadpool(_handle, catalog, one, call))
+            rights = access.rights(request)
+
+            async def call() -> Call:
+                path = {name: unquote(word) for name, word in request.path_params.items()}
+                body = await _body(request)
+                return Call(path, request.query_params, request.headers, body, rights)
+
+            def handled(call: Call) -> Response:
+                return _response(_handle(catalog, one, call))
+
+            return await turns.answered(call, handled, writes=one.writes)
         except Refusal as refusal:
             return _error(refusal)
         except LakeVillaError as error:
@@ -225,9 +192,17 @@ def _endpoint(
     return answer
 
 
+async def _ready(request: Request) -> Response:
+    """Answer whoever asks: a probe has no token, and calls the gateway by its address."""
+    return Response(status_code=204)
+
+
 def _handle(catalog: Catalog, one: Endpoint, call: Call) -> Answer:
+    prefix = call.path.get("prefix")
+    if one.path:  # the configuration is of a state that a parameter names
+        call.rights.check(state_named(prefix), writes=one.writes)
     try:
-        catalog = catalog.at(call.path.get("prefix"))
+        catalog = catalog.at(prefix)
     except Refusal as refusal:
         if one.commits:
             raise may_have_been_merged(refusal.message) from None
@@ -308,7 +283,10 @@ def _config(catalog: Catalog, call: Call) -> Answer:
     overrides = {"namespace-separator": "%1F"}
     if has_state:
         overrides["prefix"] = catalog.prefix_of(name)
-        catalog = catalog.at(overrides["prefix"])
+    prefix = overrides.get("prefix")
+    state, catalog = state_named(prefix), catalog.at(prefix)
+    call.rights.check(state, writes=False)
+    may_write = call.rights.may(state, writes=True) and not catalog.read_only
     return Answer(
         {
             "defaults": {},
@@ -316,8 +294,7 @@ def _config(catalog: Catalog, call: Call) -> Answer:
             "endpoints": [
                 f"{one.method} /v1/{{prefix}}{one.path}"
                 for one in _ENDPOINTS
-                if not one.writes
-                or not (catalog.read_only or (catalog.keeps_names and not one.commits))
+                if not one.writes or (may_write and not (catalog.keeps_names and not one.commits))
             ],
         }
     )
@@ -348,6 +325,7 @@ def _make_namespace(catalog: Catalog, call: Call) -> Answer:
     properties = call.field("properties", dict[str, str]) if call.body.get("properties") else {}
     if not namespace or not all(namespace):
         raise Refusal(400, "BadRequestException", "a namespace needs a name, and no part is empty")
+    refuse_long(namespace)
     catalog.make_namespace(namespace, properties)
     return Answer({"namespace": namespace, "properties": properties})
 
@@ -463,11 +441,14 @@ def _commit_table(catalog: Catalog, call: Call) -> Answer:
 
 
 def _commit_tables(catalog: Catalog, call: Call) -> Answer:
+    parts = call.field("table-changes", list[dict[str, Any]])
+    _check_number("tables", len(parts), _MOST_TABLES)
     changes = []
-    for number, part in enumerate(call.field("table-changes", list[dict[str, Any]])):
+    for number, part in enumerate(parts):
         table = _of(part, "identifier", _Identifier, f"table change {number}")
         changes.append(_change((table.namespace, table.name), part))
-    _check_number(sum(len(change.updates) for change in changes))
+    _check_number("updates", sum(len(change.updates) for change in changes))
+    _check_number("requirements", sum(len(change.requirements) for change in changes))
     if not changes:
         raise Refusal(400, "BadRequestException", "'table-changes' of the body is empty")
     catalog.commit(changes, call.headers.get(_KEY))
@@ -479,13 +460,14 @@ def _change(table: tuple[Namespace, str], part: Mapping[str, Any]) -> Change:
         _of(part, name, list[dict[str, Any]], "the body") if part.get(name) else []
         for name in ("requirements", "updates")
     )
-    _check_number(len(updates))
+    _check_number("updates", len(updates))
+    _check_number("requirements", len(requirements))
     return Change(table, requirements, updates)
 
 
-def _check_number(updates: int) -> None:
-    if updates > _MOST_UPDATES:
-        message = f"a commit has {updates} updates: {_MOST_UPDATES} are the most"
+def _check_number(what: str, number: int, most: int = _MOST_UPDATES) -> None:
+    if number > most:
+        message = f"a commit has {number} {what}: {most} are the most"
         raise Refusal(413, "BadRequestException", message)
 
 

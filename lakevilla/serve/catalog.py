@@ -26,6 +26,7 @@ from lakevilla.global_log.namespaces import (
 )
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.view import View, build_view
@@ -290,7 +291,7 @@ class Catalog:
         Raises
         ------
         Refusal
-            There is none, or there are two.
+            There is none, or there are two, or a clone shows it that has no log yet.
         """
         head = self._client.head()
         found: dict[str, Found] = {}
@@ -304,6 +305,8 @@ class Catalog:
             state = head.tables.get(location)
             if state is not None and not state.dropped:
                 found.setdefault(location, Found(name, location, state, head))
+            elif (mount := self._client.run(mount_of(head, location))) is not None:
+                raise _unwritten(dotted(namespace, table), mount.source)
         if not found:
             raise no_table(dotted(namespace, table))
         if len(found) > 1:
@@ -337,6 +340,8 @@ class Catalog:
         (_, view), name = self._view(namespace, table), dotted(namespace, table)
         if view.snapshot.format == "delta":
             return self._as_iceberg(view, name)
+        if view.mount is not None:
+            raise _unwritten(name, view.mount.source)
         if view.placement.overlay and self._writes_nothing:
             raise not_built(f"make metadata of this state of {name} with --read-only")
         client = self._client
@@ -546,6 +551,14 @@ def _newest_view(context: Context, found: Found) -> Program[View]:
     """Return a table's state with all that is decided and all that its log has."""
     tail = yield from probe(context, (yield from open_tail(context, found.location)))
     return (yield from build_view(context, found.head, found.location, tail))
+
+
+def _unwritten(name: str, source: str) -> Refusal:
+    what = (
+        f"show {name}, which is a clone of {source} that has no metadata file before its first "
+        "write: write to it by LakeVilla, or load its source"
+    )
+    return not_built(what)
 
 
 def _published(

@@ -17,6 +17,9 @@ from lakevilla.serve.refusal import Refusal
 ROOT: Namespace = ("root",)
 #: What separates the parts of a namespace in a path and a parameter, as the protocol has it.
 SEPARATOR = "\x1f"
+#: A store's keys, and the names of directories, have limits: so many bytes are left for a table's
+#: name and for each of its parts.
+_MOST_BYTES, _MOST_PART_BYTES = 600, 200
 #: Characters that a part keeps: all but ``/``, ``%``, ``\``, and those that are not printed.
 _KEPT = " ~!$&'()*+,;=:@-._#?[]<>{}|^`\""
 
@@ -52,8 +55,23 @@ def lake_names(namespace: Namespace, table: str) -> list[str]:
 
 
 def new_name(namespace: Namespace, table: str) -> str:
-    """Return the name that a new table gets in the lake."""
+    """Return the name that a new table gets in the lake.
+
+    Raises
+    ------
+    Refusal
+        A part of the name, or all of it, is too long.
+    """
+    refuse_long((*namespace, table))
     return lake_names(namespace, table)[0]
+
+
+def refuse_long(parts: tuple[str, ...]) -> None:
+    """Refuse a name for which stores have no room."""
+    lengths = [len(encoded(part).encode(errors="replace")) for part in parts]
+    if max(lengths) > _MOST_PART_BYTES or sum(lengths) > _MOST_BYTES:
+        message = f"a name has at most {_MOST_PART_BYTES} bytes a part, and {_MOST_BYTES} in all"
+        raise Refusal(400, "BadRequestException", message)
 
 
 def prefix_of(namespace: Namespace) -> str | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Callable, Iterable
+import ssl
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from socket import socket
 
@@ -12,8 +11,10 @@ import uvicorn
 
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation
-from lakevilla.serve.app import LOOPBACK, Access, application
+from lakevilla.serve.access import LOOPBACK, Rights, access_of
+from lakevilla.serve.app import application
 from lakevilla.serve.catalog import Catalog
+from lakevilla.serve.limits import Limits
 
 
 class Server(uvicorn.Server):
@@ -35,9 +36,9 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._when_started(
-                f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-            )
+            scheme = "https" if self.config.is_ssl else "http"
+            name = f"[{host}]" if ":" in host else host
+            self._when_started(f"{scheme}://{name}:{port}")
 
 
 def server_of(
@@ -45,9 +46,11 @@ def server_of(
     host: str = "127.0.0.1",
     port: int = 8181,
     *,
-    token: str | None = None,
+    tokens: Mapping[str, Rights] | None = None,
     host_names: Iterable[str] = (),
     read_only: bool = False,
+    tls: tuple[Path, Path] | None = None,
+    limits: Limits | None = None,
     when_started: Callable[[str], object] = lambda uri: None,
 ) -> Server:
     """Return a server that answers for a lake.
@@ -60,46 +63,43 @@ def server_of(
         The address to listen at. Beyond this machine a token is needed.
     port : int
         The port; 0 for any that is free.
-    token : str, optional
-        The bearer token that each request must have.
+    tokens : Mapping of str to Rights, optional
+        The bearer tokens of which each request must have one.
     host_names : iterable of str
         Names by which clients call the gateway, besides those of this machine.
     read_only : bool
         Whether nothing is written to the lake's store.
+    tls : tuple of two Path, optional
+        The files of the certificate, with those between it and the root's, and of its key.
+    limits : Limits, optional
+        How much it does at once, and for how long.
     when_started : callable, optional
         Called with the gateway's URI once it answers.
 
     Raises
     ------
     InvalidOperation
-        It would be open to other machines without a token.
+        It would be open to other machines without a token, or the files of TLS can't be used.
     """
-    if host not in LOOPBACK and token is None:
+    if host not in LOOPBACK and not tokens:
         raise InvalidOperation(
             f"host {host!r} can be reached from other machines: give --token-file, or listen at "
             "127.0.0.1"
         )
-    hosts = LOOPBACK | {host} | {name.lower() for name in host_names}
-    app = application(Catalog(lake, read_only=read_only), Access(hosts, token))
-    config = uvicorn.Config(app, host, port, log_level="warning", server_header=False)
-    return Server(config, when_started)
-
-
-def token_in(path: Path) -> str:
-    """Return the token in a file that only its owner can read.
-
-    Raises
-    ------
-    InvalidOperation
-        Others can read the file, or it has no token.
-    """
+    access = access_of(tokens or {}, [host, *host_names])
+    app = application(Catalog(lake, read_only=read_only), access, limits)
+    certificate, key = tls or (None, None)
+    config = uvicorn.Config(
+        app,
+        host,
+        port,
+        log_level="warning",
+        server_header=False,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
     try:
-        mode = path.stat().st_mode
-        token = path.read_text().strip()
-    except OSError as error:
-        raise InvalidOperation(f"token file {path}: {error.strerror}") from None
-    if os.name == "posix" and mode & (stat.S_IRGRP | stat.S_IROTH):
-        raise InvalidOperation(f"token file {path} can be read by others: run `chmod 600 {path}`")
-    if not token or not token.isascii() or any(one.isspace() for one in token):
-        raise InvalidOperation(f"token file {path} has no token: write one word of ASCII into it")
-    return token
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidOperation(f"TLS by {certificate} and {key}: {error.strerror}") from None
+    return Server(config, when_started)

@@ -20,6 +20,7 @@ from lakevilla.api.table import Table, table_of
 from lakevilla.errors import TableNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.state_files import state_file
@@ -96,6 +97,21 @@ class State:
             yield reading
 
 
+def state_named(prefix: str | None) -> str:
+    """Return the ref to which the state belongs that a word of a path names, as rights have it.
+
+    Versions of the lake are the past of ``main``, and versions of a branch are the branch's.
+
+    Raises
+    ------
+    Refusal
+        The word names no state.
+    """
+    if prefix is None or _VERSION.fullmatch(prefix):
+        return MAIN
+    return _spelled(prefix).partition("@")[0]
+
+
 def state_of(lake: Lake, prefix: str) -> State:
     """Return the state that a word of a path names.
 
@@ -108,12 +124,17 @@ def state_of(lake: Lake, prefix: str) -> State:
     """
     if version := _VERSION.fullmatch(prefix):
         return State(lake, int(version[1]))
-    if prefix.startswith("r-"):
-        try:
-            return State(lake.on(bytes.fromhex(prefix[2:]).decode()))
-        except ValueError:
-            raise Refusal(404, "NoSuchWarehouseException", f"{prefix!r} names no state") from None
-    return State(lake.on(prefix))
+    return State(lake.on(_spelled(prefix)))
+
+
+def _spelled(prefix: str) -> str:
+    """Return the name of a ref that a word of a path stands for."""
+    if not prefix.startswith("r-"):
+        return prefix
+    try:
+        return bytes.fromhex(prefix[2:]).decode()
+    except ValueError:
+        raise Refusal(404, "NoSuchWarehouseException", f"{prefix!r} names no state") from None
 
 
 def prefix_of_state(lake: Lake, name: str) -> str:

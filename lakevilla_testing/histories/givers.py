@@ -141,13 +141,13 @@ def _made(world: World, context: Context, client: Client) -> Program[Asked | Non
     for number, location in enumerate(chosen):
         updates: tuple[dict[str, Any], ...] = ()
         try:
-            table = yield from _table(location, loaded.tables[location])
+            table = yield from shown_table(location, loaded.tables[location])
             if not number or client.random.random() < 0.7:  # else it only relies on the table
                 rows[location] = _FIRST_ID + world.value()
                 updates = yield from _updates(client, table, location, rows[location])
         except (UnreadableTable, StoreError):
             return None
-        requests.append(TableRequest(location, _requirements(table), updates))
+        requests.append(TableRequest(location, requirements_of(table), updates))
         if not number and world.plan.made and client.random.random() < _MAKES:
             own = _FIRST_ID + world.value()
             try:
@@ -197,7 +197,7 @@ def _new_table(client: Client, like: IcebergTable, number: int) -> Program[Table
     return TableRequest(location, created, updates, makes=NewName(name, name))
 
 
-def _table(location: str, document: Metadata) -> Program[IcebergTable]:
+def shown_table(location: str, document: Metadata) -> Program[IcebergTable]:
     """Return a table as the client was shown it. Raises ``UnreadableTable``."""
     metadata = json.loads(document.encode())
     version = metadata_version(document.key.rpartition("/")[2])
@@ -207,7 +207,7 @@ def _table(location: str, document: Metadata) -> Program[IcebergTable]:
     return table
 
 
-def _requirements(table: IcebergTable) -> tuple[dict[str, Any], ...]:
+def requirements_of(table: IcebergTable) -> tuple[dict[str, Any], ...]:
     current = table.metadata["current-snapshot-id"]
     wanted = None if current == -1 else current
     return (
@@ -223,10 +223,10 @@ def request_for(
 
     The client's files lie where the metadata says. Raises ``UnreadableTable`` and ``StoreError``.
     """
-    table = yield from _table(location, shown)
+    table = yield from shown_table(location, shown)
     place = location + table.metadata["location"].removeprefix(uri_of(location))
     updates = yield from _updates(client, table, place, number)
-    return TableRequest(location, _requirements(table), updates)
+    return TableRequest(location, requirements_of(table), updates)
 
 
 def _updates(

@@ -332,14 +332,15 @@ def _make_unfit(context: Context, tail: Tail, txn: str) -> Program[None]:
 
 # -------------------- rejected commits
 #
-# Pending commits that the catalog of their table rejects for good: they are cancelled, and reported
-# (note 19).
+# Pending commits that the catalog of their table rejects for good, or of which no log entry can be
+# made: they are cancelled, and reported (notes 19 and 73).
 
 
 def publish_or_cancel(context: Context, head: Head, location: str) -> Program[Published]:
-    """Publish a table's pending commits; cancel each that the table's catalog rejects.
+    """Publish a table's pending commits; cancel each that can't be published.
 
-    Only ``recover`` does so: until then, a client that the catalog accepts may publish the commit.
+    Its table's catalog rejects it, or it is an Iceberg client's and no entry can be made of it.
+    Only ``recover`` does so: until then, another client may be able to publish the commit.
     """
     for _ in range(_MAX_ATTEMPTS):
         try:
@@ -387,7 +388,7 @@ def _cancel_rejected(context: Context, location: str, error: StoreError) -> Prog
                     table=location,
                 ) from also
             continue
-        reason = f"its catalog rejects the commit: {_cause(error)}"
+        reason = _reason(error)
         newer = yield from reconcile(
             context, location, rejected={(waiting[0].txn, waiting[0].hash): reason}
         )
@@ -400,6 +401,9 @@ def _cancel_rejected(context: Context, location: str, error: StoreError) -> Prog
     )
 
 
-def _cause(error: StoreError) -> str:
+def _reason(error: StoreError) -> str:
+    """Return why a commit is cancelled: its catalog rejects it, or no entry can be made of it."""
     cause = error.__cause__
-    return cause.message if isinstance(cause, StoreError) else error.message
+    if isinstance(cause, StoreError):
+        return f"its catalog rejects the commit: {cause.message}"
+    return error.message

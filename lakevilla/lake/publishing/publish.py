@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 
-from lakevilla.errors import LakeVillaError, StoreError, TableNotFound, VersionNotFound
-from lakevilla.formats.base import ClientUpdates, CommitInfo, FormatName
+from lakevilla.errors import (
+    ConflictError,
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableNotFound,
+    VersionNotFound,
+)
+from lakevilla.formats.base import Attempt, Change, ClientUpdates, CommitInfo, FormatName
 from lakevilla.formats.files import FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
@@ -230,7 +238,7 @@ def _created(
     try:
         return (yield from _create(context, head, tail, refs, parts))
     except StoreError as error:
-        if not error.rejected:
+        if not error.rejected or error.txn_id is not None:
             raise
         if len(refs) == 1:
             raise StoreError(
@@ -261,7 +269,7 @@ def _create(
     table_format = context.formats.of(tail.snapshot)
     change = compose([part.change for part in parts])
     try:
-        ready = yield from table_format.prepare(tail.snapshot, change, info, context.now_ms())
+        ready = yield from _prepared(context, tail, refs, change, info)
     except VersionNotFound:
         # The objects that the known tip names were cleaned up, so a newer tip exists.
         return (yield from probe(context, tail)), False
@@ -299,6 +307,43 @@ def _create(
     if table_format.checkpoint_due(version, tail.snapshot):
         context.checkpoints_due.append((tail.location, version))
     return tail, True
+
+
+def _prepared(
+    context: Context, tail: Tail, refs: Sequence[PendingRef], change: Change, info: CommitInfo
+) -> Program[Attempt]:
+    """Return the next entry.
+
+    Raises
+    ------
+    StoreError
+        The entry can't be made of the commits, by a fault that is theirs or this library's. It is
+        ``rejected`` if the commit is an Iceberg client's: `recover` cancels it (note 73, G6).
+    """
+    table_format = context.formats.of(tail.snapshot)
+    try:
+        return (yield from table_format.prepare(tail.snapshot, change, info, context.now_ms()))
+    except (InvalidOperation, ConflictError, CorruptObject) as error:
+        if info.given is None:
+            raise
+        fault = error.message
+        cause: Exception = error
+    except (LakeVillaError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"
+        cause = error
+    then = "`recover` cancels it there" if info.given else "it stays pending: report this fault"
+    txns = ", ".join(ref.txn for ref in refs)
+    raise StoreError(
+        f"version {tail.tip + 1} of table {tail.location} can't be made of the commit of "
+        f"transaction {txns}, which is decided ({fault}); {then}, unless another version of "
+        "lakevilla publishes it",
+        permanent=True,
+        rejected=info.given is not None,
+        table=tail.location,
+        txn_id=refs[0].txn,
+    ) from cause
 
 
 def _info(

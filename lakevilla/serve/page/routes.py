@@ -6,9 +6,9 @@ No page has a script, loads anything from elsewhere, or changes anything.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jinja2
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +19,7 @@ from starlette.routing import Route
 from lakevilla.api.history import utc_datetime
 from lakevilla.api.lake import Lake
 from lakevilla.errors import LakeVillaError
+from lakevilla.serve.access import Access
 from lakevilla.serve.page import text
 from lakevilla.serve.page.activity import activity, upkeep
 from lakevilla.serve.page.commits import commit
@@ -64,20 +65,6 @@ _VIEWS: tuple[tuple[str, str, View], ...] = (
 _MENU = tuple((path, name) for path, name, _ in _VIEWS if name)
 
 
-class Doors(Protocol):
-    """The rule of the gateway by which a request is answered at all."""
-
-    @property
-    def tokens(self) -> Sequence[str]:
-        """The tokens of which each request needs one; empty: none is needed."""
-
-    def check(self, request: Request, token: str | None = None) -> None:
-        """Raise ``Refusal`` for a request that may not be answered.
-
-        ``token``: with which a browser has signed in; if not given, the request must have one.
-        """
-
-
 class Pages:
     """The pages of a lake.
 
@@ -85,13 +72,14 @@ class Pages:
     ----------
     lake : Lake
         The lake, on its main line.
-    doors : Doors
-        Decides which requests are answered.
+    access : Access
+        Decides which requests are answered. A page may show any state of the lake, so a token must
+        have the right to read them all.
     """
 
-    def __init__(self, lake: Lake, doors: Doors) -> None:
-        self._lake, self._doors = lake, doors
-        self._cookies = Cookies(lake.root, doors.tokens, lake._client.context.clock)
+    def __init__(self, lake: Lake, access: Access) -> None:
+        self._lake, self._access = lake, access
+        self._cookies = Cookies(lake.root, tuple(access.tokens), lake._client.context.clock)
         self._templates = _environment()
 
     @property
@@ -135,7 +123,7 @@ class Pages:
         async def answer(request: Request) -> Response:
             token = self._cookies.token_of(request)
             try:
-                self._doors.check(request, token)
+                self._check(request, token)
             except Refusal as refusal:
                 if refusal.status != 401:
                     raise
@@ -151,19 +139,22 @@ class Pages:
 
         return answer
 
+    def _check(self, request: Request, token: str | None) -> None:
+        self._access.rights(request, token).check("*", writes=False)
+
     async def _sign_in(self, request: Request) -> Response:
         if request.method != "POST":  # the page of a token that was wrong is loaded again
             return RedirectResponse("/", 303, _HEADERS)
         form = await form_of(request)
         token, to = form.get("token", "").strip(), path_in(form.get("to", ""))
         try:
-            self._doors.check(request, token)
+            self._check(request, token)
         except Refusal as refusal:
             if refusal.status != 401:
                 raise
             return self._form(to, refusal.status, wrong=True)
         answer = RedirectResponse(to, 303, _HEADERS)
-        if token in self._doors.tokens:
+        if token in self._access.tokens:
             self._cookies.set(request, answer, token)
         return answer
 

@@ -22,7 +22,7 @@ from lakevilla.errors import (
 from lakevilla.formats.base import Change, ClientUpdates
 from lakevilla.formats.iceberg.commit import TXN_IDS
 from lakevilla.formats.iceberg.given import consequence, names_live_files
-from lakevilla.formats.iceberg.metadata.file import Metadata
+from lakevilla.formats.iceberg.metadata.file import MAIN, Metadata
 from lakevilla.formats.iceberg.metadata.requirements import check_requirements
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import find_commit, successor
@@ -39,6 +39,7 @@ from lakevilla.transaction.commit.asked import Answer, TableRequest, joined, no_
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.given_on_branch import decided_on_branch
 from lakevilla.transaction.commit.making import make, not_made
+from lakevilla.transaction.queue.guests import give_way_to_guests, thank_guest
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.checks import kept_by_a_ref
 from lakevilla.transaction.verbs.abort import abort
@@ -65,6 +66,7 @@ def give(
     asked = joined(requests)
     for beginning in range(BEGINNINGS):
         txn = begin()
+        txn.claims.is_guest = True
         if beginning:
             yield from sleep(_PAUSE_SECONDS * 2**beginning * (0.5 + txn.context.ids.jitter()))
         try:
@@ -82,6 +84,8 @@ def give(
             return answer
         # None of its commits is under way any more: the next one of its key need not wait for it.
         yield from abort(txn)
+        overtaken = [one.location for one in asked if one.updates and one.makes is None]
+        yield from give_way_to_guests(txn, overtaken)
     tables = ", ".join(one.location for one in asked)
     return Answer("busy", f"other clients have changed {tables} {BEGINNINGS} times in a row")
 
@@ -146,25 +150,49 @@ def _compared_and_decided(
             if base is not None and (yield from names_live_files(base, one.updates)):
                 why = f"table {one.location} has files of the request: it may have taken effect"
                 return Answer("unknown", why)
-        return (yield from _refused_for_good(txn, views, error, makes=bool(fresh)))
+        refused = yield from _refused_for_good(txn, views, error, makes=bool(fresh))
+        if refused is not None and _was_overtaken(requests, documents):
+            yield from give_way_to_guests(txn, list(documents))
+        return refused
     except UnsupportedTableFeature as error:
         return Answer("unsupported", error.message)
     except InvalidOperation as error:
         return Answer("invalid", error.message)
     if not any(one.updates for one in requests):
         return Answer("done", tables=documents)
+    return (yield from _decided(txn, requests, documents))
+
+
+def _decided(
+    txn: TransactionState, requests: Sequence[TableRequest], documents: Mapping[str, Metadata]
+) -> Program[Answer | None]:
+    """Decide and publish what was noted (G5 to G8); None if HEAD has moved."""
     try:
-        yield from commit(txn)  # G5 and G6
+        yield from commit(txn)
     except (ConflictError, TableExists):
         return None
     except CommitOutcomeUnknown as error:
         return Answer("unknown", error.message)
     except ForeignConflict as error:
         return (yield from _settled(txn, requests, error.result))
+    yield from thank_guest(txn)
     published = _published(txn, requests, documents)
     if published is not None:
         return published
     return (yield from _settled(txn, requests, txn.ending.result))
+
+
+def _was_overtaken(requests: Sequence[TableRequest], documents: Mapping[str, Metadata]) -> bool:
+    """Return whether a client relies on a snapshot that was the newest, and is not any more."""
+    return any(
+        one.get("type") == "assert-ref-snapshot-id"
+        and one.get("ref") == MAIN
+        and isinstance(known := one.get("snapshot-id"), int)
+        and known in document.snapshots.keys() - {document.current_id}
+        for request in requests
+        if (document := documents.get(request.location)) is not None
+        for one in request.requirements
+    )
 
 
 def _published(

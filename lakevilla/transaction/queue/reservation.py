@@ -13,7 +13,7 @@ from lakevilla.sublogs.own_record import create_record
 from lakevilla.transaction.state.transaction import TransactionState
 
 #: The most reservations in HEAD: more would make HEAD large for every client, and help no one.
-_MOST = 32
+MOST_RESERVATIONS = 32
 
 
 def reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
@@ -40,7 +40,7 @@ def _reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
         now = tuple(wanted if one.txn == txn.id else one for one in alive)
         if wanted not in now:
             now = (*now, wanted)
-        if now == head.reserved or head.is_fenced(txn.id) or len(now) > _MOST:
+        if now == head.reserved or head.is_fenced(txn.id) or len(now) > MOST_RESERVATIONS:
             return None
         yield from ()
         return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms(), reserved=now)

@@ -18,6 +18,7 @@ from pyiceberg.types import StringType
 
 import lakevilla as lv
 from lakevilla.api.given import Answer, TableChange, give
+from lakevilla.formats.iceberg import table_format
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.store.base import (
@@ -405,8 +406,9 @@ def test_a_refusal_by_a_version_that_head_does_not_know_replaces_head(
     assert replacement(lake) == before + 1
     append(client.load("t"))
     before = replacement(lake)
-    assert give(lake, [change]).outcome == "conflict"
-    assert replacement(lake) == before, "HEAD knows what it was refused by"
+    with lv.connect(lake.root) as other:  # a second refusal here would reserve the table
+        assert give(other, [change]).outcome == "conflict"
+        assert replacement(other) == before, "HEAD knows what it was refused by"
 
 
 def replacement(lake: lv.Lake) -> int:
@@ -750,3 +752,89 @@ def test_a_key_of_other_tables_is_refused(lake: lv.Lake, client: IcebergClient) 
     assert answer.outcome == "invalid"
     assert "idempotency key" in answer.message
     assert "owner" not in client.load("u").metadata.properties
+
+
+# -- commits of which no version can be made ------------------------------------------
+
+
+def breaking(monkeypatch: pytest.MonkeyPatch, what: str, error: Exception) -> None:
+    """Have the versions that a function makes fail, as by another library's fault."""
+
+    def broken(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(table_format, what, broken)
+
+
+def pending(lake: lv.Lake, name: str = "t") -> list[str]:
+    """Return the transactions whose commits are decided, and not known to be in a table's log."""
+    return [one.txn for one in inside(lake).held.head.tables[name].pending]
+
+
+@pytest.mark.parametrize("error", [KeyError("snapshots"), lv.InvalidOperation("no such schema")])
+def test_a_commit_that_can_t_be_applied_is_said_by_name_and_cancelled_by_recover(
+    lake: lv.Lake, client: IcebergClient, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    both = [client.request(client.load(name), append) for name in ("t", "u")]
+    with monkeypatch.context() as within:
+        breaking(within, "prepare_given", error)
+        assert give(lake, both).outcome == "unknown"  # it is decided, and in no log
+        (txn,) = pending(lake)
+        with pytest.raises(lv.StoreError, match=f"transaction {txn}, which is decided .*recover"):
+            client.load("t")
+        report = lake.recover()
+        assert {one.table for one in report.findings if txn in one.message} == {"t", "u"}
+        assert ids(lake) == ids(lake, "u") == [1, 2, 3]
+        lake.run(lambda txn: txn.append("t", OTHERS))
+    # Another client, which could have applied it, sees that it is void.
+    with lv.connect(lake.root) as other:
+        assert ids(other) == [1, 2, 3, 9]
+        assert give(other, both).outcome == "conflict"
+        client.load("u").append(MORE)
+        assert ids(other, "u") == [1, 2, 3, 4]
+        assert {one.kind for one in other.doctor().findings} == {"voided"}
+
+
+def test_a_fault_in_publishing_a_lake_s_own_commit_is_said_by_name_and_cancels_nothing(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as within:
+        breaking(within, "prepare", KeyError("x"))
+        lake.run(lambda txn: txn.append("t", MORE))
+        (waiting,) = pending(lake)
+        report = lake.recover()
+        (finding,) = [one for one in report.findings if one.severity == "error"]
+        assert waiting in finding.message
+        assert "stays pending" in finding.message
+    assert lake.recover().ok
+    assert ids(lake) == [1, 2, 3, 4]
+
+
+# -- fairness --------------------------------------------------------------------------
+
+
+def test_a_table_is_reserved_for_the_client_that_was_refused_twice(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    stale = client.request(client.load("t"), append)
+    lake.run(lambda txn: txn.append("t", OTHERS))
+    assert give(lake, [stale]).outcome == "conflict"
+    assert not lake.doctor().findings
+    assert give(lake, [stale]).outcome == "conflict"
+    (finding,) = lake.doctor().findings
+    assert "t: reserved for the next commit of an Iceberg client" in finding.message
+    with lv.connect(lake.root) as other:  # another gateway passes what this one has reserved
+        append(IcebergClient(other).load("t"))
+    assert not lake.doctor().findings
+    assert not list(Path(lake.root, "_lakevilla", "txns").glob("*"))
+    assert ids(lake) == [1, 2, 3, 4, 9]
+
+
+def test_a_client_that_did_not_know_the_table_gets_nothing_reserved(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    unknown = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 7}
+    update = {"action": "set-properties", "updates": {"a": "b"}}
+    for _ in range(3):
+        assert give(lake, [TableChange("t", [unknown], [update])]).outcome == "conflict"
+    assert not lake.doctor().findings

@@ -14,6 +14,7 @@ import requests
 from pyiceberg.catalog.rest import RestCatalog
 
 import lakevilla as lv
+from lakevilla.serve.access import EVERYTHING
 from lakevilla.serve.server import server_of
 from tests.contract.foreign_readers import extension
 
@@ -56,22 +57,28 @@ class Gateway:
         connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
         for name in ("httpfs", "avro", "iceberg"):
             connection.execute(f"LOAD '{extension(name)}'")
+        access = "AUTHORIZATION_TYPE 'none'" if self.token is None else f"TOKEN '{self.token}'"
         connection.execute(
             f"ATTACH '{warehouse}' AS l (TYPE iceberg, ENDPOINT '{self.uri}', "
-            "AUTHORIZATION_TYPE 'none', ACCESS_DELEGATION_MODE 'none')"
+            f"{access}, ACCESS_DELEGATION_MODE 'none')"
         )
         return connection
 
 
 @contextmanager
-def serving(lake: lv.Lake, **options: Any) -> Iterator[Gateway]:
-    """Return a block in which a gateway serves a lake at a port that was free."""
+def serving(lake: lv.Lake, *, token: str | None = None, **options: Any) -> Iterator[Gateway]:
+    """Return a block in which a gateway serves a lake at a port that was free.
+
+    ``token``: the only one, with all rights.
+    """
     uris: Queue[str] = Queue()
+    if token is not None:
+        options["tokens"] = {token: EVERYTHING}
     server = server_of(lake, port=0, when_started=uris.put, **options)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        yield Gateway(uris.get(timeout=30), options.get("token"))
+        yield Gateway(uris.get(timeout=30), token)
     finally:
         server.should_exit = True
         thread.join()

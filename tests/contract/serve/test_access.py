@@ -7,12 +7,16 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+import threading
+from typing import Any
 
 import pytest
+import requests
 
 import lakevilla as lv
-from lakevilla.serve.server import server_of, token_in
+from lakevilla.serve.catalog import Catalog
+from lakevilla.serve.limits import Limits
+from lakevilla.serve.server import server_of
 from tests.contract.serve.gateway import Gateway, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -50,21 +54,6 @@ def test_each_request_needs_the_token(lake: lv.Lake) -> None:
 def test_other_machines_reach_no_gateway_without_a_token(lake: lv.Lake) -> None:
     with pytest.raises(lv.InvalidOperation, match="--token-file"):
         server_of(lake, "0.0.0.0")
-
-
-def test_a_token_file_is_its_owners_alone(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    with pytest.raises(lv.InvalidOperation, match="No such file"):
-        token_in(path)
-    path.write_text("word\n")
-    path.chmod(0o644)
-    with pytest.raises(lv.InvalidOperation, match="chmod 600"):
-        token_in(path)
-    path.chmod(0o600)
-    assert token_in(path) == "word"
-    path.write_text("two words")
-    with pytest.raises(lv.InvalidOperation, match="no token"):
-        token_in(path)
 
 
 def test_a_body_that_is_too_large_is_not_read_to_its_end(gateway: Gateway) -> None:
@@ -121,3 +110,57 @@ def test_the_command_serves_until_a_signal_ends_it(lake: lv.Lake) -> None:
 def test_a_page_that_does_not_exist_is_refused(gateway: Gateway, query: str) -> None:
     for path in ("/namespaces", "/namespaces/root/tables"):
         assert gateway.refused(f"{path}?{query}")[0] == 400
+
+
+def test_a_probe_needs_no_token_and_learns_nothing(lake: lv.Lake) -> None:
+    with serving(lake, token="secret") as gateway:
+        probe = requests.get(f"{gateway.uri}/ready", headers={"Host": "10.0.0.7"}, timeout=30)
+        assert (probe.status_code, probe.content) == (204, b"")
+        assert {"server", "www-authenticate"}.isdisjoint(probe.headers)
+
+
+def test_a_commit_that_takes_too_long_is_not_known_and_takes_effect(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, done, commit = threading.Event(), threading.Event(), Catalog.commit
+
+    def late(self: Catalog, *arguments: Any) -> Any:
+        gate.wait(30)
+        try:
+            return commit(self, *arguments)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(Catalog, "commit", late)
+    body = {"updates": [{"action": "set-properties", "updates": {"a": "b"}}]}
+    path = "/namespaces/root/tables/stock"
+    with serving(lake, limits=Limits(seconds=0.2)) as gateway:
+        status, kind, _ = gateway.refused(path, method="POST", json=body)
+        assert (status, kind) == (504, "CommitStateUnknownException")
+        gate.set()
+        assert done.wait(30)
+    with serving(lake) as gateway:
+        assert gateway.ask(path).json()["metadata"]["properties"]["a"] == "b"
+
+
+@pytest.mark.parametrize("what", ["tables", "updates", "requirements"])
+def test_a_request_has_so_many_parts_at_most(gateway: Gateway, what: str) -> None:
+    table = {"identifier": {"namespace": ["root"], "name": "stock"}}
+    one = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}
+    parts = {
+        "tables": [table] * 257,
+        "updates": [{**table, "updates": [{"action": "x"}] * 501}] * 2,
+        "requirements": [{**table, "requirements": [one] * 501}] * 2,
+    }
+    options = {"method": "POST", "json": {"table-changes": parts[what]}}
+    status, _, message = gateway.refused("/transactions/commit", **options)
+    assert status == 413
+    assert what in message
+
+
+def test_the_gateway_gives_out_no_tokens(lake: lv.Lake) -> None:
+    with serving(lake, token="secret") as gateway:
+        form = {"grant_type": "client_credentials", "client_secret": "secret"}
+        answer = gateway.refused("/oauth/tokens", method="POST", data=form)
+        assert answer[0] == 404
+        assert "secret" not in answer[2]

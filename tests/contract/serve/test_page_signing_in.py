@@ -14,6 +14,7 @@ import requests
 
 import lakevilla as lv
 from lakevilla.clock import SystemClock
+from lakevilla.serve.access import Grant, Rights
 from lakevilla.serve.page.signing_in import SECONDS
 from tests.contract.serve.gateway import Gateway, serving
 from tests.contract.serve.pages import faults, look, read
@@ -55,6 +56,21 @@ def test_a_browser_signs_in_once_and_returns_to_its_page(closed: Gateway) -> Non
     assert TOKEN not in answer.url
     assert read(browser.get(f"{closed.uri}/tables", timeout=30)).status == 200
     assert TOKEN not in answer.text
+
+
+def test_a_token_for_some_states_alone_sees_no_page(lake: lv.Lake) -> None:
+    """A page may show any state."""
+    rights = Rights((Grant(writes=True, states=("etl", "main")),))
+    with serving(lake, tokens={TOKEN: rights}) as gateway:
+        browser = _signed_in(gateway)
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        for path in ("/", "/tables", "/table?name=stock", "/query?sql=SELECT+1"):
+            for page in (
+                requests.get(gateway.uri + path, headers=bearer, timeout=30),
+                browser.get(gateway.uri + path, timeout=30),
+            ):
+                assert page.status_code in (401, 403)
+                assert "orders" not in page.text
 
 
 def test_the_cookie_is_for_pages_alone_and_has_no_token(closed: Gateway) -> None:

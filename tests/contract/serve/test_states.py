@@ -127,3 +127,25 @@ def test_a_gateway_that_only_reads_makes_no_file(grown: lv.Lake) -> None:
         with inside(lake).requests.counting() as made:
             assert gateway.refused("/etl/namespaces/root/tables/stock")[0] == 406
         assert (made.put, made.delete) == (0, 0)
+
+
+def test_a_clone_is_shown_from_its_first_write_on(lake: lv.Lake, gateway: Gateway) -> None:
+    lake.clone("sales", "trial/sales")
+    path = "/namespaces/trial%1Fsales/tables/orders"
+    catalog = gateway.pyiceberg()
+    assert catalog.list_tables("trial.sales") == [("trial", "sales", "orders")]
+    lake.tag("then")
+    for state in ("", "/then"):
+        status, _, message = gateway.refused(f"{state}{path}")
+        assert status == 406
+        assert "clone of sales/orders" in message
+    schema = {
+        "type": "struct",
+        "fields": [{"id": 1, "name": "a", "type": "int", "required": False}],
+    }
+    made = {"method": "POST", "json": {"name": "orders", "schema": schema}}
+    assert gateway.refused("/namespaces/trial%1Fsales/tables", **made)[0] == 409
+    lake.run(lambda txn: txn.append("trial/sales/orders", accounts(1)))
+    found = rows(catalog.load_table("trial.sales.orders"))
+    assert found == in_order(lake.read("trial/sales/orders"))
+    assert len(found) == 4

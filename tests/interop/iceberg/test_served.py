@@ -22,8 +22,9 @@ from tests.support.tables import accounts, in_order
 def attached(spark: SparkSession, lake: lv.Lake, warehouse: str = "lake") -> Iterator[str]:
     """Return a block in which a lake, or a state of it, is a catalog of the session."""
     name = f"served_{uuid.uuid4().hex[:8]}"
-    with serving(lake) as gateway:
+    with serving(lake, token="secret") as gateway:
         settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest"}
+        settings |= {".token": "secret", ".token-refresh-enabled": "false"}
         settings |= {".uri": gateway.uri, ".warehouse": warehouse, ".cache-enabled": "false"}
         for key, value in settings.items():
             spark.conf.set(f"spark.sql.catalog.{name}{key}", value)

@@ -64,3 +64,22 @@ def test_a_reservation_of_a_dead_transaction_is_ignored_and_left_out_of_the_next
 
 def test_a_lake_without_head_has_no_reservations(txn: TransactionState) -> None:
     assert (ahead(txn, None), reserved_by(None, txn.id)) == ([], frozenset())
+
+
+def test_a_guest_passes_the_reservations_for_guests_and_takes_them_away(
+    txn: TransactionState,
+) -> None:
+    reserved = msgspec.structs.replace(
+        head(),
+        reserved=(
+            Reservation("x", ("a",)),
+            Reservation("y", ("a", "b"), guest=True),
+            Reservation("z", ("c",), guest=True),
+        ),
+    )
+    by_hand.did(txn, Append("a", ()), Change())
+    assert ahead(txn, reserved) == [("x", "a"), ("y", "a")]
+    assert [one.txn for one in remaining(txn, reserved)] == ["x", "y", "z"]
+    txn.claims.is_guest = True
+    assert ahead(txn, reserved) == [("x", "a")], "an escalated transaction goes before guests"
+    assert [one.txn for one in remaining(txn, reserved)] == ["x", "z"]

@@ -58,3 +58,15 @@ def test_the_tables_of_a_namespace_begin_with_its_prefix(
 def test_a_namespace_with_an_empty_part_is_refused(text: str) -> None:
     with pytest.raises(Refusal, match="is empty"):
         parse_namespace(text)
+
+
+def test_a_new_name_fits_into_a_stores_keys() -> None:
+    assert new_name(("a" * 200,), "t" * 200)
+    for namespace, table in (
+        (("a",), "t" * 201),
+        (("ä" * 101,), "t"),
+        (("_" + "a" * 199,), "t"),
+        (("a" * 200,) * 3, "t"),
+    ):
+        with pytest.raises(Refusal, match="at most 200 bytes"):
+            new_name(namespace, table)

@@ -24,6 +24,7 @@ from lakevilla.formats.iceberg.metadata.changes import (
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.file import decode_metadata
 from lakevilla.formats.iceberg.metadata.schema import nested_fields
+from lakevilla.formats.iceberg.metadata.updates import said
 
 _Json = dict[str, Any]
 
@@ -65,9 +66,9 @@ def requested_metadata(
             location=uri,
             properties=properties,
         )
-    except (ValidationError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidOperation(
-            f"table {blank.table} can't be made: {str(error).strip()}", table=blank.table
+            f"table {blank.table} can't be made: {_said(error)}", table=blank.table
         ) from None
     parts = _json(made)
     parts |= {"table-uuid": table_id, FORMAT_VERSION: version}
@@ -133,3 +134,13 @@ def _refuse_defaults(fields: Sequence[_Json], table: str) -> None:
                 "Iceberg has since version 3: set the property format-version to 3",
                 table=table,
             )
+
+
+def _said(error: Exception) -> str:
+    """Return the first faults of a request's parts, by their places."""
+    if isinstance(error, ValidationError):
+        faults = error.errors(include_url=False, include_input=False)[:3]
+        places = [".".join(map(str, one["loc"])) for one in faults]
+        found = zip(places, faults, strict=True)
+        return "; ".join(f"{place}: {one['msg']}" if place else one["msg"] for place, one in found)
+    return said(error)

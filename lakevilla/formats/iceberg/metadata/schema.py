@@ -61,6 +61,9 @@ _TO_NAME: dict[pa.DataType, str] = {
 _READ_ONLY = {"timestamp_ns": pa.timestamp("ns"), "timestamptz_ns": pa.timestamp("us", "UTC")}
 _FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_GEO = re.compile(r"(geometry|geography)(\([^()]*\))?")
+#: Plain types that came with version 3 of the format, besides geometry and geography.
+_SINCE_3 = frozenset({"unknown", "variant", *_READ_ONLY})
 _ID = "PARQUET:field_id"
 
 
@@ -134,6 +137,17 @@ def _leaves(kind: Any, number: int, path: tuple[str, ...], repeated: bool) -> It
 def is_written(kind: str) -> bool:
     """Return whether LakeVilla writes values of a plain type as well as it reads them."""
     return kind not in _READ_ONLY and _FIXED.fullmatch(kind) is None
+
+
+def is_plain_type(kind: str, version: int) -> bool:
+    """Return whether a version of the format has a plain type, also if LakeVilla has it not."""
+    if version >= 3 and (kind in _SINCE_3 or _GEO.fullmatch(kind)):
+        return True
+    if decimal := _DECIMAL.fullmatch(kind):
+        return 0 < int(decimal[1][:3]) <= 38 and int(decimal[2][:3]) <= int(decimal[1][:3])
+    if fixed := _FIXED.fullmatch(kind):
+        return 0 < int(fixed[1][:11]) < 2**31
+    return kind == _UUID or (kind in _FROM_NAME and kind not in _SINCE_3)
 
 
 def nested_fields(fields: Sequence[Field]) -> Iterator[tuple[int, Field]]:

@@ -7,14 +7,14 @@ of the file: parts that this library does not know are passed on unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union
 
 import msgspec
 
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
 from lakevilla.formats.iceberg.metadata.file import MAIN
-from lakevilla.formats.iceberg.metadata.schema import full_names
+from lakevilla.formats.iceberg.metadata.schema import full_names, is_plain_type
 
 #: The versions of the format that updates may make.
 _VERSIONS = (2, 3)
@@ -30,6 +30,9 @@ _MOST = 2**63 - 1
 _MOST_GIVEN = 2**60
 #: Lists, maps and structs within each other; engines need longer and longer for each level.
 _MOST_DEPTH = 16
+#: A request adds at most so many schemas, and as many specs and sort orders: each next version has
+#: them all, and each reader.
+_MOST_ADDED = 100
 _DIRECTIONS, _NULL_ORDERS = ("asc", "desc"), ("nulls-first", "nulls-last")
 #: Properties with this prefix are the lake's own: they record what it has published.
 OWN_PREFIX = "lakevilla."
@@ -242,6 +245,8 @@ class _Draft:
         self.now_ms = max(now_ms, parts.get("last-updated-ms") or 0)
         #: By kind, the number of the schema, spec or sort order that was added last.
         self.last: dict[str, int] = {}
+        #: By the names of their lists, the schemas, specs and sort orders that are compared.
+        self.known: dict[str, _Known] = {}
         self.fresh: set[int] = set()
         self.forgotten = False
 
@@ -261,6 +266,13 @@ class _Draft:
         if kind not in self.last:
             raise self.refused(f"the last added {kind} can't be set, as no {kind} was added")
         return self.last[kind]
+
+    def remove(self, name: str, key: str, numbers: Iterable[int]) -> None:
+        """Remove schemas or specs by their numbers."""
+        gone = set(numbers)
+        self.parts[name] = [one for one in self.rows(name) if one.get(key, 0) not in gone]
+        if name in self.known:
+            self.known[name].remove(gone)
 
     def check_known(self, name: str, key: str, number: int, kind: str) -> None:
         if all(one.get(key, 0) != number for one in self.rows(name)):
@@ -302,7 +314,16 @@ def _apply(draft: _Draft, update: Mapping[str, Any]) -> None:
     except LakeVillaError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise draft.refused(f"the update {action!r} is malformed: {error}") from None
+        raise draft.refused(f"the update {action!r} is malformed: {said(error)}") from None
+
+
+def said(error: Exception) -> str:
+    """Return the fault of a client's request, without names of this library's objects."""
+    if isinstance(error, KeyError):
+        return f"it has no {error}"
+    if isinstance(error, ValueError):
+        return str(error).strip()
+    return "a part is of another type than the specification says"
 
 
 def _check_numbers(value: Any) -> None:
@@ -362,7 +383,8 @@ def _refuse_own(draft: _Draft, names: Iterable[str]) -> None:
 
 def _add_schema(draft: _Draft, update: _AddSchema) -> None:
     schema = update.schema
-    _check_type({"type": "struct", "fields": schema["fields"]}, _MOST_DEPTH)
+    version = draft.parts["format-version"]
+    _check_type({"type": "struct", "fields": schema["fields"]}, version, _MOST_DEPTH)
     fields = list(full_names(schema["fields"]))
     if not fields:
         raise draft.refused("a schema has no field")
@@ -381,9 +403,14 @@ def _add_schema(draft: _Draft, update: _AddSchema) -> None:
     draft.last["schema"] = number
 
 
-def _check_type(kind: Any, depth: int) -> None:
-    """Refuse a type that is none, or nested too deep. Raises ``ValueError``."""
+def _check_type(kind: Any, version: int, depth: int) -> None:
+    """Refuse a type that is none, or nested too deep. Raises ``ValueError``.
+
+    A schema may become the current one later: then the table could not be read.
+    """
     if isinstance(kind, str):
+        if not is_plain_type(kind, version):
+            raise ValueError(f"{kind[:80]!r} is no type of version {version}")
         return
     if depth < 0:
         raise ValueError(f"a type is nested more than {_MOST_DEPTH} deep")
@@ -393,10 +420,10 @@ def _check_type(kind: Any, depth: int) -> None:
             raise ValueError(f"two fields of a struct have one name: {', '.join(names)}")
         for field in kind["fields"]:
             _convert(field["required"], bool)
-            _check_type(field["type"], depth - 1)
+            _check_type(field["type"], version, depth - 1)
         return
     for part in {"list": ("element",), "map": ("key", "value")}[kind["type"]]:
-        _check_type(kind[part], depth - 1)
+        _check_type(kind[part], version, depth - 1)
 
 
 def _check_ids(numbers: Iterable[Any], what: str) -> None:
@@ -416,11 +443,9 @@ def _set_current_schema(draft: _Draft, update: _SetCurrentSchema) -> None:
 
 
 def _remove_schemas(draft: _Draft, update: _RemoveSchemas) -> None:
-    gone = set(update.schema_ids)
-    if draft.parts["current-schema-id"] in gone:
+    if draft.parts["current-schema-id"] in update.schema_ids:
         raise draft.refused("its current schema can't be removed")
-    rows = draft.rows("schemas")
-    draft.parts["schemas"] = [one for one in rows if one.get("schema-id", 0) not in gone]
+    draft.remove("schemas", "schema-id", update.schema_ids)
 
 
 def _add_spec(draft: _Draft, update: _AddSpec) -> None:
@@ -458,11 +483,9 @@ def _set_default_spec(draft: _Draft, update: _SetDefaultSpec) -> None:
 
 
 def _remove_specs(draft: _Draft, update: _RemoveSpecs) -> None:
-    gone = set(update.spec_ids)
-    if draft.parts["default-spec-id"] in gone:
+    if draft.parts["default-spec-id"] in update.spec_ids:
         raise draft.refused("its default partition spec can't be removed")
-    rows = draft.rows("partition-specs")
-    draft.parts["partition-specs"] = [one for one in rows if one["spec-id"] not in gone]
+    draft.remove("partition-specs", "spec-id", update.spec_ids)
 
 
 def _add_sort_order(draft: _Draft, update: _AddSortOrder) -> None:
@@ -497,15 +520,51 @@ def _numbered(
 
     It keeps the client's number if that is free, as the client's manifests name it.
     """
-    rows = draft.rows(name)
-    for one in rows:
-        if what(one) == what(added):
-            return int(one.get(key, 0))
-    taken = {int(one.get(key, 0)) for one in rows}
-    free = wanted is not None and wanted >= 0 and wanted not in taken
-    number = wanted if wanted is not None and free else max(taken, default=-1) + 1
-    draft.parts[name] = [*rows, {**added, key: number}]
+    known = draft.known.get(name)
+    if known is None:
+        known = draft.known[name] = _Known()
+        for one in draft.rows(name):
+            known.add(_text(what(one)), int(one.get(key, 0)))
+    text = _text(what(added))
+    if text in known.numbers:
+        return known.numbers[text]
+    known.fresh += 1
+    if known.fresh > _MOST_ADDED:
+        raise draft.refused(f"a request adds at most {_MOST_ADDED} {name}: send several requests")
+    free = wanted is not None and wanted >= 0 and wanted not in known.taken
+    number = wanted if wanted is not None and free else max(known.taken, default=-1) + 1
+    known.add(text, number)
+    draft.parts[name] = [*draft.rows(name), {**added, key: number}]
     return number
+
+
+class _Known:
+    """The schemas, specs or sort orders of a file: their numbers, by what they say."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, bytes] = {}
+        self.numbers: dict[bytes, int] = {}
+        #: The number of those that the request has added.
+        self.fresh = 0
+
+    @property
+    def taken(self) -> Collection[int]:
+        return self._texts.keys()
+
+    def add(self, text: bytes, number: int) -> None:
+        self._texts[number] = text
+        self.numbers.setdefault(text, number)
+
+    def remove(self, numbers: Collection[int]) -> None:
+        self._texts = {one: text for one, text in self._texts.items() if one not in numbers}
+        self.numbers = {}
+        for number, text in self._texts.items():
+            self.numbers.setdefault(text, number)
+
+
+def _text(parts: Any) -> bytes:
+    """Return the one text that equal parts have."""
+    return msgspec.json.encode(parts, order="deterministic")
 
 
 def _schema_parts(schema: Mapping[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import TableUpdate, update_table_metadata
 
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
+from lakevilla.formats.iceberg.metadata import updates as module
 from lakevilla.formats.iceberg.metadata.requirements import KNOWN_REQUIREMENTS, check_requirements
 from lakevilla.formats.iceberg.metadata.updates import KNOWN_UPDATES, updated
 from tests.support.search import first_seed, how_many
@@ -492,6 +493,22 @@ WRONG: dict[str, tuple[Update, str]] = {
         {"action": "add-schema", "schema": schema(1, field(1, "a"), field(1, "b"))},
         "have one id",
     ),
+    **{
+        f"type {kind}": (
+            {"action": "add-schema", "schema": schema(1, field(1, "a", kind))},
+            "is no type of version 3",
+        )
+        for kind in ("int4", "", "decimal(39,2)", "decimal(3,4)", "fixed[0]", "list")
+    },
+    "type within": (
+        {
+            "action": "add-schema",
+            "schema": schema(
+                1, field(1, "a", {"type": "list", "element-id": 2, "element": "integer"})
+            ),
+        },
+        "is no type of version 3",
+    ),
     "current schema": ({"action": "remove-schemas", "schema-ids": [0]}, "current schema can't"),
     "unknown spec": ({"action": "set-default-spec", "spec-id": 3}, "no partition spec 3"),
     "no last spec": ({"action": "set-default-spec", "spec-id": -1}, "no partition spec was added"),
@@ -711,3 +728,41 @@ def test_an_unknown_or_malformed_requirement_is_refused_by_name(
     with pytest.raises(InvalidOperation, match=words) as raised:
         check_requirements(made(), [requirement], "t")
     assert isinstance(raised.value, LakeVillaError)
+
+
+@pytest.mark.parametrize("kind", ["variant", "timestamp_ns", "geometry", "geography(OGC:CRS84)"])
+def test_a_type_of_version_3_is_one_once_the_table_has_it(kind: str) -> None:
+    added = {"action": "add-schema", "schema": schema(1, field(1, "a", kind))}
+    upgraded = {"action": "upgrade-format-version", "format-version": 3}
+    assert updated(made(), [upgraded, added], 0, "t")["schemas"][-1]["fields"][0]["type"] == kind
+    with pytest.raises(InvalidOperation, match="no type of version 2"):
+        updated(made(), [added, upgraded], 0, "t")
+
+
+def test_a_request_compares_each_schema_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[object] = []
+    before, parts_of = made(), module._schema_parts
+
+    def counted(one: Any) -> Any:
+        compared.append(one)
+        return parts_of(one)
+
+    monkeypatch.setattr(module, "_schema_parts", counted)
+    added = [
+        {"action": "add-schema", "schema": schema(number, field(number, "a"))}
+        for number in range(1, 101)
+    ]
+    after = updated(before, added, 0, "t")
+    assert len(compared) == len(after["schemas"]) == 101
+    again = updated(after, added, 0, "t")
+    assert again["schemas"] == after["schemas"]
+    one_more = {"action": "add-schema", "schema": schema(0, field(500, "b"))}
+    with pytest.raises(InvalidOperation, match="at most 100 schemas"):
+        updated(made(), [*added, one_more], 0, "t")
+
+
+def test_a_schema_that_was_removed_is_added_again() -> None:
+    added = {"action": "add-schema", "schema": schema(1, field(5, "a"))}
+    removed = {"action": "remove-schemas", "schema-ids": [1]}
+    after = updated(made(), [added, removed, added], 0, "t")
+    assert [one["schema-id"] for one in after["schemas"]] == [0, 1]
