@@ -24,7 +24,7 @@ _CHAINED: dict[str, Any] = {
 }
 
 
-@planted(first_seed=1, **_CHAINED)
+@planted(first_seed=5, **_CHAINED)
 def exception_let_out() -> Iterator[None]:
     """What a function has read before it raised is told though it is not decided yet (H3)."""
 
@@ -40,7 +40,7 @@ def exception_let_out() -> Iterator[None]:
         yield
 
 
-@planted(first_seed=1, **_CHAINED)
+@planted(first_seed=15, **_CHAINED)
 def read_of_a_chain_let_out() -> Iterator[None]:
     """A member that has only read is answered though the chain was refused (H3)."""
     original = chain._all_refused
@@ -79,7 +79,7 @@ def reads_left_out_of_the_chain() -> Iterator[None]:
         yield
 
 
-@planted(first_seed=4, **_RACING)
+@planted(first_seed=10, **_RACING)
 def turn_taken_with_its_work() -> Iterator[None]:
     """What a transaction has done in a turn that was taken away stays in the chain (H4)."""
 

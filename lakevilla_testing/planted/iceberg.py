@@ -48,7 +48,7 @@ def lake_not_noted_in_properties() -> Iterator[None]:
         yield
 
 
-@planted(first_seed=2, kinds=("transfer", "lists"), formats="mixed", intensity=2.0)
+@planted(first_seed=6, kinds=("transfer", "lists"), formats="mixed", intensity=2.0)
 def manifests_stored_after_their_version() -> Iterator[None]:
     """A metadata file names manifests that are not stored yet."""
     late: list[Put] = []

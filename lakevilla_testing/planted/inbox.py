@@ -76,7 +76,7 @@ def interrupted_and_deleted() -> Iterator[None]:
         yield
 
 
-@planted(first_seed=13, kinds=_ADDS, crowded=True, foreign=("append", "rewrite"), transactions=5)
+@planted(first_seed=16, kinds=_ADDS, crowded=True, foreign=("append", "rewrite"), transactions=5)
 def foreign_commits_skipped() -> Iterator[None]:
     """A client declares a table's log to be all the lake's, though foreign writers have written to
     it.
@@ -231,7 +231,7 @@ def reads_left_out() -> Iterator[None]:
 
 
 @planted(
-    first_seed=38, kinds=("take", "merge", "transfer"), crowded=True, transactions=5, clients=5
+    first_seed=70, kinds=("take", "merge", "transfer"), crowded=True, transactions=5, clients=5
 )
 def files_that_went_unseen() -> Iterator[None]:
     """A check considers only files added since, and not files removed since."""

@@ -67,7 +67,7 @@ def deletes_of_others_as_nothing() -> Iterator[None]:
         yield
 
 
-@planted(marks=True, kinds=("transfer", "lists"))
+@planted(first_seed=3, marks=True, kinds=("transfer", "lists"))
 def union_forgets() -> Iterator[None]:
     """A vector that is made again has the rows of its own statement alone (rule V1)."""
     known: dict[FileRef, Any] = {}
@@ -85,7 +85,7 @@ def union_forgets() -> Iterator[None]:
         yield
 
 
-@planted(marks=True, kinds=("transfer", "merge"))
+@planted(first_seed=5, marks=True, kinds=("transfer", "merge"))
 def file_of_marks_is_deleted() -> Iterator[None]:
     """A transaction that gives up deletes the files in which it has marked rows."""
     original = files.made_files

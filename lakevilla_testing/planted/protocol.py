@@ -507,7 +507,7 @@ def published_again() -> Iterator[None]:
         yield
 
 
-@planted(first_seed=1, foreign=("rewrite", "property", "touch"), kinds=("transfer", "lists"))
+@planted(first_seed=5, foreign=("rewrite", "property", "touch"), kinds=("transfer", "lists"))
 def unfit_is_dropped() -> Iterator[None]:
     """A commit that no longer fits is cancelled instead of replayed."""
 
@@ -550,7 +550,7 @@ def unfit_by_last_entry() -> Iterator[None]:
 
 
 @planted(
-    52,
+    57,
     foreign=("property",),
     kinds=("merge", "add"),
     short=True,
@@ -581,7 +581,7 @@ def past_holds_what_the_next_brought() -> Iterator[None]:
         yield
 
 
-@planted(26, kinds=("lists", "transfer"), transactions=4)
+@planted(32, kinds=("lists", "transfer"), transactions=4)
 def past_without_pending() -> Iterator[None]:
     """A commit is part of the past from its publishing on, not from its decision on."""
 
@@ -604,7 +604,7 @@ def page_told_without_what_followed() -> Iterator[None]:
         yield
 
 
-@planted(42, kinds=("lists", "transfer"), short=True, whole=True)
+@planted(46, kinds=("lists", "transfer"), short=True, whole=True)
 def past_without_pending_of_its_head() -> Iterator[None]:
     """What was pending in the HEAD of a page is taken for published."""
     original = past._decided
