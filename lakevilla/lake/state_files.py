@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from blake3 import blake3
 
 from lakevilla.errors import StoreError
@@ -21,30 +20,16 @@ from lakevilla.global_log.commits import CommitObject
 from lakevilla.ids import started_at
 from lakevilla.lake.context import Context, branch_directory
 from lakevilla.lake.row_changes import compose
+from lakevilla.lake.state_digest import state_digest
 from lakevilla.lake.view import View
 from lakevilla.store.base import ANY, Found, Stored
 from lakevilla.store.effects import Program, get, put
 from lakevilla.sublogs.operations import Given
 
-#: The version of what is made of a state: part of its name.
-_RENDERING = 2
 #: The number of times that a state is made again within the retention of its table.
 _PERIODS = 4
 #: The base of updates that fit no version: only their snapshot's id counts.
 _NO_VERSION = -2
-
-
-def state_digest(view: View, epoch: str, above: int | None = None) -> str:
-    """Return the digest of a table's state, or of that with its first commits above the log alone.
-
-    ``epoch``: that of the branch, where the client is told another directory for its files.
-    """
-    base = view.base
-    assert isinstance(base, IcebergSnapshot)
-    commits = [(one.txn, one.hash) for one in view.placement.overlay[:above]]
-    key = None if base.document is None else base.document.key
-    what = [_RENDERING, base.table_id, key, commits, epoch]
-    return blake3(msgspec.json.encode(what)).hexdigest(length=16)
 
 
 def given_snapshot(commit: CommitObject, location: str) -> int | None:

@@ -34,7 +34,7 @@ _GIVEN: dict[str, Any] = {
 }
 
 
-@planted(**_GIVEN)
+@planted(first_seed=177, **_GIVEN)
 def decided_on_another_version() -> Iterator[None]:
     """A given commit is decided although others have committed since its version (G5)."""
     with attribute(validate, "_not_its_version", lambda *_: None):

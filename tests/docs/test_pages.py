@@ -15,8 +15,8 @@ from tests.fixtures.s3 import S3Server
 
 BLOCK = re.compile(r"^```(\w*)$(?:.*?)^```$", re.MULTILINE | re.DOTALL)
 
-#: Blocks in these languages are only shown: they are the project's source.
-SHOWN = {""}
+#: Blocks in these languages are only shown, or read by tests/docs/test_serving.py.
+SHOWN = {"", "dockerfile", "ini", "yaml"}
 
 
 def blocks(page: Path) -> list[str]:

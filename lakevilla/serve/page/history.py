@@ -103,7 +103,7 @@ def described(entry: HistoryEntry) -> str:
 
 
 def _performed(one: LoggedOperation) -> list[str]:
-    """Return the names of the operations on a table: several are noted as one, ``TRANSACTION``."""
+    """Return the names of the operations on a table: several are noted as one."""
     try:
         noted = msgspec.json.decode(one.parameters["operations"], type=list[dict[str, Any]])
         return [str(operation["operation"]) for operation in noted]

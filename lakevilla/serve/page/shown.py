@@ -27,7 +27,7 @@ class Shown:
     Attributes
     ----------
     name : str
-        A ref, a version (``v57``), or ``main``.
+        A ref, a version (as in v57), or ``main``.
     main : Lake
         The lake on its main line.
     lake : Lake
@@ -71,7 +71,7 @@ def shown_state(lake: Lake, name: str) -> Shown:
 
 
 def version_of(name: str) -> int | None:
-    """Return the global version that a name (``v57``) stands for, if it does."""
+    """Return the global version that a name (as in v57) stands for, if it does."""
     found = _VERSION.fullmatch(name)
     return None if found is None else int(found[1])
 

@@ -31,7 +31,7 @@ def instant(value: datetime | None) -> str:
 
 
 def machine_time(value: datetime) -> str:
-    """Return a time as HTML's ``time`` takes it."""
+    """Return a time as HTML takes it."""
     return value.astimezone(UTC).isoformat(timespec="seconds")
 
 

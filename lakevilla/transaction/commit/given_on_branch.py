@@ -22,7 +22,8 @@ from lakevilla.formats.iceberg.metadata.requirements import check_requirements
 from lakevilla.formats.iceberg.metadata.updates import added_snapshots
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.lake.context import branch_directory, branch_of
-from lakevilla.lake.state_files import given_snapshot, state_digest, state_file, state_snapshot
+from lakevilla.lake.state_digest import state_digest
+from lakevilla.lake.state_files import given_snapshot, state_file, state_snapshot
 from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.effects import Program

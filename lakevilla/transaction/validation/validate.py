@@ -42,7 +42,7 @@ from lakevilla.lake.row_changes import (
     judge,
     net_change,
 )
-from lakevilla.lake.state_files import state_digest
+from lakevilla.lake.state_digest import state_digest
 from lakevilla.lake.table_log import open_tail, opened_again, probe, refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
