@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from lakevilla.api.arguments import check_text
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
@@ -37,10 +38,20 @@ from lakevilla.transaction.commit.asked import Answer, NewName, TableRequest, no
 from lakevilla.transaction.commit.given import give as program_of
 from lakevilla.transaction.commit.given import key_of_others
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.catalog.names import rename as rename_verb
 from lakevilla.transaction.verbs.create_table import defined_change
 from lakevilla.transaction.verbs.read_write import create_by
 
-__all__ = ["Answer", "TableChange", "TableWish", "give", "make", "make_branch_directory", "stage"]
+__all__ = [
+    "Answer",
+    "TableChange",
+    "TableWish",
+    "give",
+    "make",
+    "make_branch_directory",
+    "rename",
+    "stage",
+]
 
 #: The length of the random end of a new table's directory.
 _RANDOM = 8
@@ -131,9 +142,31 @@ def _make(
         executor = txn._executor
         change = defined_change(executor.state, location, defined, "iceberg")
         executor.run(create_by(executor.state, location, change))
-        txn.rename_table(location, name)
+        _rename(executor, location, location, name)
 
     lake.run(work)
+
+
+def rename(lake: Lake[Any], old: str, location: str, new: str) -> None:
+    """Give the table at a location another name, in which a dot is a dot.
+
+    ``Lake.rename_table`` takes a dotted name for a path, as SQL has it.
+
+    Raises
+    ------
+    TableExists
+        The name is taken.
+    InvalidOperation
+        The new name is not valid, or the table's own.
+    """
+    lake.run(lambda txn: _rename(txn._executor, old, location, new))
+
+
+def _rename(executor: Executor[Any], old: str, location: str, new: str) -> None:
+    with executor.verb_scope("rename_table", old):
+        place = executor.client.place_of_name(old, check_text("new", new))
+        executor.client.ensure_safe_store()
+        executor.run_verb(rename_verb(executor.state, old, location, new, place))
 
 
 def _new_place(client: LakeClient, name: str) -> str:

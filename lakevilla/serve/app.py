@@ -143,6 +143,8 @@ def application(
 
     async def no_route(request: Request, error: Exception) -> Response:
         message = f"the gateway has no {request.method} {request.url.path}"
+        if request.url.path.endswith("/oauth/tokens"):  # a client with a credential asks here
+            message += ": it gives out no tokens; give the client one of its token file, as `token`"
         refusal = Refusal(404, "BadRequestException", message)
         return _error(refusal) if request.url.path.startswith("/v1") else pages.error(refusal)
 
@@ -279,7 +281,10 @@ def _error(refusal: Refusal) -> Response:
 
 
 def _config(catalog: Catalog, call: Call) -> Answer:
-    _, has_state, name = (call.params.get("warehouse") or "").partition("@")
+    warehouse = call.params.get("warehouse") or ""
+    _, has_state, name = warehouse.partition("@")
+    if not has_state:
+        catalog.refuse_state_alone(warehouse)
     overrides = {"namespace-separator": "%1F"}
     if has_state:
         overrides["prefix"] = catalog.prefix_of(name)

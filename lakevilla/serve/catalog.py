@@ -10,10 +10,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lakevilla.api.given import TableChange, TableWish, give, make, make_branch_directory, stage
+from lakevilla.api.given import (
+    TableChange,
+    TableWish,
+    give,
+    make,
+    make_branch_directory,
+    rename,
+    stage,
+)
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation, RefNotFound, TableNotFound, VersionNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
+from lakevilla.formats.iceberg.metadata.updates import added_snapshots
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.namespaces import (
@@ -48,7 +57,7 @@ from lakevilla.serve.refusal import (
     no_table,
     not_built,
 )
-from lakevilla.serve.states import State, prefix_of_state, shown, state_of
+from lakevilla.serve.states import State, names_version, prefix_of_state, shown, state_of
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external, normalise_location, parse_location
 
@@ -156,6 +165,23 @@ class Catalog:
         return Catalog(
             self._lake, read_only=self._writes_nothing, state=state, footers=self._footers
         )
+
+    def refuse_state_alone(self, warehouse: str) -> None:
+        """Refuse a warehouse that is called as a state is: its client would write the lake itself.
+
+        Raises
+        ------
+        Refusal
+            A ref has this name, or it is how a version is named.
+        """
+        if warehouse in ("", "lake"):
+            return
+        if names_version(warehouse) or any(warehouse == ref.name for ref in self._lake.refs()):
+            message = (
+                f"warehouse {warehouse!r} has the name of a state of the lake: write "
+                f"'lake@{warehouse}' for the state, or 'lake' for the lake itself"
+            )
+            raise Refusal(404, "NoSuchWarehouseException", message)
 
     def prefix_of(self, name: str) -> str:
         """Return the word that names a state in paths: of a ref, a version, or ``now``.
@@ -435,9 +461,11 @@ class Catalog:
         except RefNotFound as error:
             raise may_have_been_merged(error.message) from None
         except Refusal as refusal:
-            if refusal.status != 404 or not self._state.is_branch:
-                raise
-            raise may_have_been_merged(refusal.message) from None
+            if refusal.status == 404 and self._state.is_branch:
+                raise may_have_been_merged(refusal.message) from None
+            if isinstance(refusal, _Elsewhere) and any(map(_adds_files, changes)):
+                raise Refusal(500, "CommitStateUnknownException", refusal.message) from None
+            raise
         if answer.outcome != "done":
             status, kind = _OUTCOMES[answer.outcome]
             after = _RETRY_SECONDS if answer.outcome == "busy" else None
@@ -457,7 +485,10 @@ class Catalog:
             known, view = self._view(*change.table)
             _refuse_delta(name, view.snapshot.format)
             return TableChange(known, change.requirements, change.updates)
-        one = self.find(*change.table)
+        try:
+            one = self.find(*change.table)
+        except Refusal as refusal:
+            raise _Elsewhere(refusal.status, refusal.kind, refusal.message) from None
         _refuse_delta(name, one.state.format)
         if one.state.catalog:
             raise not_built(f"write tables of another catalog: commit to {name} there")
@@ -491,7 +522,7 @@ class Catalog:
         found = self.find(*source)
         self.properties(target[0])  # it exists
         self._refuse_taken(*target)
-        self._lake.rename_table(found.name, new_name(*target))
+        rename(self._lake, found.name, found.location, new_name(*target))
 
     def register(self, namespace: Namespace, table: str, metadata_location: str) -> None:
         """Add an Iceberg table below the lake's root to the lake, by its newest metadata file.
@@ -539,6 +570,18 @@ class Catalog:
         except Refusal:
             return
         raise already_there("Table", dotted(namespace, table))
+
+
+class _Elsewhere(Refusal):
+    """A name by which no table is found may have been that of a table that has the commit.
+
+    It may have left the lake since, or have another name. After a 404 or a 400 a client deletes
+    its files, which are that table's.
+    """
+
+
+def _adds_files(change: Change) -> bool:
+    return bool(added_snapshots(change.updates))
 
 
 def _refuse_delta(name: str, table_format: str) -> None:

@@ -6,8 +6,10 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from socket import socket
+from typing import Any
 
 import uvicorn
+from uvicorn.config import LOGGING_CONFIG
 
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation
@@ -16,9 +18,21 @@ from lakevilla.serve.app import application
 from lakevilla.serve.catalog import Catalog
 from lakevilla.serve.limits import Limits
 
+#: What goes to stderr: the server's warnings, and the gateway's own errors with their stacks, which
+#: a library would keep to itself.
+_LOGGING: dict[str, Any] = {
+    **LOGGING_CONFIG,
+    "loggers": {
+        **LOGGING_CONFIG["loggers"],
+        "lakevilla.serve": {"handlers": ["default"], "level": "WARNING"},
+    },
+}
+
 
 class Server(uvicorn.Server):
     """The server of a gateway; ``run`` serves until a signal ends it, or its exit is asked for.
+
+    It raises ``InvalidOperation`` if it can't listen at its address.
 
     Parameters
     ----------
@@ -33,7 +47,15 @@ class Server(uvicorn.Server):
         self._when_started = when_started
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except SystemExit as end:  # by uvicorn, which has logged the error of the system
+            if not isinstance(end.__context__, OSError):
+                raise
+            raise InvalidOperation(
+                f"can't listen at {self.config.host}, port {self.config.port}: give another --port "
+                "(0: any that is free) or --host"
+            ) from None
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             scheme = "https" if self.config.is_ssl else "http"
@@ -93,6 +115,7 @@ def server_of(
         app,
         host,
         port,
+        log_config=_LOGGING,
         log_level="warning",
         server_header=False,
         ssl_certfile=certificate,

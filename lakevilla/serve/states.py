@@ -137,6 +137,11 @@ def _spelled(prefix: str) -> str:
         raise Refusal(404, "NoSuchWarehouseException", f"{prefix!r} names no state") from None
 
 
+def names_version(name: str) -> bool:
+    """Return whether a name is one by which a warehouse names a version: v57, or now."""
+    return name == "now" or _VERSION.fullmatch(name) is not None
+
+
 def prefix_of_state(lake: Lake, name: str) -> str:
     """Return the word by which paths name a state: a ref, a version, or ``now``.
 

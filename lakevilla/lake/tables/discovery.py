@@ -242,6 +242,12 @@ def listed(
     yield from fetch_leaves(
         head.tables, head.tables.missing(location for _, location in registered)
     )
+    # The HEAD of a past state has today's names, of tables, too, that joined the lake later.
+    shown = [
+        ListedName(name, name, location, state)
+        for name, location in registered
+        if (state := head.tables.get(location)) is not None and not state.dropped
+    ]
     mounted = yield from mounted_between(head, first, last)
     found: list[ListedName] = []
     ranges = head.tables.ranges(first, last)
@@ -261,11 +267,7 @@ def listed(
             for location, state in mounted.items()
             if start <= location < end
         ]
-        in_range += [
-            ListedName(name, name, location, head.tables[location])
-            for name, location in registered
-            if start <= name < end and not head.tables[location].dropped
-        ]
+        in_range += [one for one in shown if start <= one.name < end]
         found += sorted(in_range, key=lambda one: one.key)
         if limit is not None and len(found) > limit:
             return found[:limit], True

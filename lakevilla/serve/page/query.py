@@ -8,6 +8,7 @@ from typing import Any
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.serve.page.rows import MOST_ROWS, Rows, rows_of
 from lakevilla.serve.page.shown import Body, Params, Shown
+from lakevilla.serve.page.text import for_pages
 from lakevilla.serve.refusal import Refusal
 from lakevilla.sql.statements.select import query_of
 
@@ -35,7 +36,7 @@ def query(shown: Shown, params: Params) -> Body:
         try:
             values["rows"] = _found(shown, sql)
         except LakeVillaError as error:
-            values["wrong"] = error.message
+            values["wrong"] = for_pages(error.message)
     return Body("query.html", "Query", values)
 
 

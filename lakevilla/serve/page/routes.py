@@ -29,7 +29,7 @@ from lakevilla.serve.page.query import query
 from lakevilla.serve.page.shown import Body, Params, Shown, shown_state
 from lakevilla.serve.page.signing_in import Cookies, form_of, path_in
 from lakevilla.serve.page.tables import table, tables
-from lakevilla.serve.page.text import address
+from lakevilla.serve.page.text import address, for_pages
 from lakevilla.serve.refusal import Refusal, refusal_of
 from lakevilla.sql.statements.select import quoted
 
@@ -95,7 +95,7 @@ class Pages:
 
     def error(self, refusal: Refusal, **about: Any) -> Response:
         """Return a page that says what is wrong."""
-        values = {"status": refusal.status, "message": refusal.message}
+        values = {"status": refusal.status, "message": for_pages(refusal.message)}
         answer = self._page(Body("error.html", "Not shown", values, refusal.status), **about)
         if refusal.retry_seconds is not None:
             answer.headers["Retry-After"] = str(refusal.retry_seconds)
@@ -130,6 +130,7 @@ class Pages:
                 return self._form(address(path, **request.query_params), refusal.status)
             request.state.about = {
                 "path": path,
+                "on_main": address(path, **(dict(request.query_params) | {"on": ""})),
                 "menu": _MENU,
                 "root": self._lake.root,
                 "signed_in": token is not None,
@@ -140,7 +141,12 @@ class Pages:
         return answer
 
     def _check(self, request: Request, token: str | None) -> None:
-        self._access.rights(request, token).check("*", writes=False)
+        if not self._access.rights(request, token).may("*", writes=False):
+            message = (
+                "a page may show any state of the lake, and this token has the right to some "
+                "alone: go back, and sign in with a token that may read them all"
+            )
+            raise Refusal(403, "ForbiddenException", message)
 
     async def _sign_in(self, request: Request) -> Response:
         if request.method != "POST":  # the page of a token that was wrong is loaded again
@@ -181,6 +187,7 @@ class Pages:
             "now": utc_datetime(self._lake._client.context.now_ms()),
             # A page for somebody to whom nothing else may be shown does not name the lake.
             "path": None,
+            "on_main": "/",
             "on": None,
             "menu": (),
             "root": "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlencode
@@ -12,7 +13,25 @@ from lakevilla.display import shown_text, size_text
 MOST_CHARACTERS = 200
 #: What stands for a value that nobody knows.
 UNKNOWN = "—"
+#: Python's calls and arguments in messages, and what to do on a page instead.
+_FOR_PAGES = {
+    r"`tables\(\)` lists the lake's tables, `discover\(\)` those that are not in it yet": (
+        "the page of tables lists them"
+    ),
+    r"; to query a frame, pass views=.*": "",
+    r"; use SELECT, or the method of the transaction for it": "; write a SELECT: pages only read",
+    r"; register the data as a table or pass it in views": "; queries read the lake's tables alone",
+    r"; give exactly one, and call sql again for each": "; give one",
+    r"; read less, or raise the limit": "; read less",
+}
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def for_pages(message: str) -> str:
+    """Return an error's message with what to do on a page in place of Python's calls."""
+    for pattern, words in _FOR_PAGES.items():
+        message = re.sub(pattern, words, message)
+    return message
 
 
 def number(value: int | None) -> str:
@@ -66,7 +85,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def address(path: str, **params: object) -> str:
+def address(path: str, /, **params: object) -> str:
     """Return a path with parameters; those that are None or empty are left out."""
     given = {name: str(one) for name, one in params.items() if one not in (None, "")}
     return f"{path}?{urlencode(given, errors='replace')}" if given else path

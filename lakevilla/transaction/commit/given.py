@@ -127,7 +127,7 @@ def _compared_and_decided(
     except ConflictError:
         return None
     views = {one: txn.work.tables[one].view for one in there}
-    refused = _refused(txn, views, requests)
+    refused = _refused(views, requests)
     if refused is not None:
         return refused
     if (yield from _published_some(txn, views)):  # G1
@@ -141,15 +141,16 @@ def _compared_and_decided(
         if one.snapshots and document is not None and not one.is_for(document.get("table-uuid")):
             why = f"the table that the request changes is not at {one.location} any more"
             return no_table(why, adds_files=True)
+    if txn.head is not None and txn.head.is_protected:
+        # Not before: a request that has taken effect is done, however the lake has changed since.
+        why = "main is protected, and takes only merges and upkeep"
+        return (yield from _with_live_files(views, requests)) or Answer("protected", why)
     try:
         yield from _note_operations(txn, requests, views, documents)  # G3 and G4
     except (ConflictError, TableExists) as error:
-        for one in requests:
-            base = None if one.location in fresh else views[one.location].base
-            assert base is None or isinstance(base, IcebergSnapshot)
-            if base is not None and (yield from names_live_files(base, one.updates)):
-                why = f"table {one.location} has files of the request: it may have taken effect"
-                return Answer("unknown", why)
+        unknown = yield from _with_live_files(views, requests)
+        if unknown is not None:
+            return unknown
         refused = yield from _refused_for_good(txn, views, error, makes=bool(fresh))
         if refused is not None and _was_overtaken(requests, documents):
             yield from give_way_to_guests(txn, list(documents))
@@ -215,11 +216,8 @@ def _published(
     return Answer("done", tables=documents)
 
 
-def _refused(
-    txn: TransactionState, views: Mapping[str, View], requests: Sequence[TableRequest]
-) -> Answer | None:
+def _refused(views: Mapping[str, View], requests: Sequence[TableRequest]) -> Answer | None:
     """Refuse tables and places that take no commits of Iceberg clients."""
-    head = txn.head
     for location, view in views.items():
         if view.mount is not None or (view.state is not None and view.state.dropped):
             why = f"there is no table {location} in the lake"
@@ -230,8 +228,6 @@ def _refused(
             return Answer(
                 "unsupported", f"table {location} is in a catalog: commit to it through that"
             )
-    if head is not None and head.is_protected:
-        return Answer("protected", "main is protected, and takes only merges and upkeep")
     return None
 
 
@@ -297,6 +293,19 @@ def _there_wholly(
         return Answer("unknown", "the request's snapshots are there, and its other updates may be")
     result = yield from result_of(txn.context, head, found, found.txn)
     return (yield from _settled(txn, requests, result))
+
+
+def _with_live_files(
+    views: Mapping[str, View], requests: Sequence[TableRequest]
+) -> Program[Answer | None]:
+    """Return the answer to a request that can't be done now, if a table has files of it."""
+    for one in requests:
+        base = views[one.location].base if one.location in views else None
+        assert base is None or isinstance(base, IcebergSnapshot)
+        if base is not None and (yield from names_live_files(base, one.updates)):
+            why = f"table {one.location} has files of the request: it may have taken effect"
+            return Answer("unknown", why)
+    return None
 
 
 def _note_operations(

@@ -14,6 +14,7 @@ import pytest
 import requests
 
 import lakevilla as lv
+from lakevilla.errors import InvalidOperation
 from lakevilla.serve.catalog import Catalog
 from lakevilla.serve.limits import Limits
 from lakevilla.serve.server import server_of
@@ -104,12 +105,38 @@ def test_the_command_serves_until_a_signal_ends_it(lake: lv.Lake) -> None:
         assert process.wait(30) in (0, -15, 143)
 
 
+def test_a_port_in_use_is_refused_by_what_to_do(lake: lv.Lake, gateway: Gateway) -> None:
+    port = int(gateway.uri.rpartition(":")[2])
+    with pytest.raises(InvalidOperation, match=f"port {port}: give another --port"):
+        server_of(lake, port=port).run()
+
+
+def test_an_error_of_the_gateway_is_in_its_log(
+    lake: lv.Lake, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("a fault of the program")
+
+    monkeypatch.setattr(Catalog, "namespaces", broken)
+    with serving(lake) as gateway:
+        assert gateway.refused("/namespaces")[0] == 500
+    told = capfd.readouterr().err
+    assert "GET /v1/namespaces" in told
+    assert "a fault of the program" in told
+
+
 @pytest.mark.parametrize(
     "query", ["pageToken=x", "pageToken=[1]", "pageToken={}", f"pageSize={'9' * 5000}"]
 )
 def test_a_page_that_does_not_exist_is_refused(gateway: Gateway, query: str) -> None:
     for path in ("/namespaces", "/namespaces/root/tables"):
         assert gateway.refused(f"{path}?{query}")[0] == 400
+
+
+def test_a_client_that_asks_for_a_token_is_told_where_to_take_one(gateway: Gateway) -> None:
+    status, _, message = gateway.refused("/oauth/tokens", method="POST", data={"a": "b"})
+    assert status == 404
+    assert "give the client one of its token file" in message
 
 
 def test_a_probe_needs_no_token_and_learns_nothing(lake: lv.Lake) -> None:

@@ -131,6 +131,37 @@ def test_a_protected_lake_is_written_by_no_iceberg_client(lake: lv.Lake, gateway
     assert lake.read("stock").num_rows == 2
 
 
+@pytest.mark.parametrize("change", ["rename", "unregister", "second name", "protect"])
+def test_a_request_whose_answer_was_lost_is_not_refused_however_the_lake_has_changed(
+    lake: lv.Lake, gateway: Gateway, change: str
+) -> None:
+    """After 4xx its client deletes the files, which the table has."""
+    table = gateway.pyiceberg().load_table("root.stock")
+    catalog: Any = table.catalog
+    bodies: list[Any] = []
+    send = catalog._session.send
+
+    def kept(request: Any, **options: Any) -> Any:
+        bodies.append(request.body)
+        return send(request, **options)
+
+    catalog._session.send = kept
+    table.append(arrow(1, table))
+    body = next(one for one in reversed(bodies) if one and "add-snapshot" in str(one))
+    if change == "rename":
+        lake.rename_table("stock", "old")
+    elif change == "unregister":
+        lake.unregister("stock")
+    elif change == "protect":
+        lake.protect_main()
+    else:
+        lake.create_table("root/stock", accounts(1), format="iceberg")
+    headers = {"Content-Type": "application/json"}
+    path = "/namespaces/root/tables/stock"
+    answer = gateway.ask(path, method="POST", data=body, headers=headers)
+    assert answer.status_code == (200 if change == "protect" else 500)
+
+
 def test_a_spec_by_which_no_manifest_can_be_written_is_refused(
     lake: lv.Lake, gateway: Gateway
 ) -> None:

@@ -116,6 +116,14 @@ def partitioned_by_others(lake: lv.Lake) -> None:
     write_deltalake(f"{lake.root}/t", more, mode="append")
 
 
+def partitioned_by_odd_names(lake: lv.Lake) -> None:
+    """Names that Avro, in which manifests are, does not allow."""
+    names = ("é", "_xE9", "a b", "1", "p-q", "日付")
+    data = {name: [place, None, 7] for place, name in enumerate(names)}
+    create(lake, pa.table({"id": range(3), **data}), *names, enableDeletionVectors="true")
+    change(lake, lambda txn: txn.delete("t", "id = 2"))
+
+
 def mapped_by_name(lake: lv.Lake) -> None:
     create(lake, accounts(3), **{"columnMapping.mode": "name"})
     change(lake, lambda txn: txn.alter("t", rename_columns={"balance": "money"}))
@@ -237,6 +245,7 @@ KINDS: tuple[Made, ...] = (
     plain,
     partitioned,
     partitioned_by_others,
+    partitioned_by_odd_names,
     mapped_by_name,
     mapped_by_id,
     mapped_later,
@@ -277,6 +286,28 @@ def test_pyiceberg_reads_maps_that_deltalake_has_written(lake: lv.Lake) -> None:
     lake.register("t")
     with serving(lake) as gateway:
         assert next(seen(gateway)) == rows(lake.read("t"))
+
+
+@pytest.mark.parametrize("selected", [("id",), ("id", "p")])
+def test_pyiceberg_finds_rows_by_a_partition_column_that_it_selects(
+    lake: lv.Lake, selected: tuple[str, ...]
+) -> None:
+    """If it finds them without that, too, the guide need not warn of it any more."""
+    create(lake, pa.table({"id": [1, 2], "p": ["a", None]}), "p")
+    with serving(lake) as gateway:
+        table = gateway.pyiceberg().load_table("root.t")
+        found = table.scan(row_filter="p = 'a'", selected_fields=selected).to_arrow()
+    assert found["id"].to_pylist() == ([1] if "p" in selected else [])
+
+
+def test_pyiceberg_reads_doubles_of_partitions_as_floats(lake: lv.Lake) -> None:
+    create(lake, pa.table({"id": [1], "p": [0.1]}), "p")
+    with serving(lake) as gateway:
+        found = gateway.pyiceberg().load_table("root.t").scan().to_arrow()
+        assert found["p"].to_pylist() == [pytest.approx(0.1, rel=1e-7)]
+        assert found["p"].to_pylist() != [0.1]
+        if HAS_EXTENSIONS:
+            assert of_duckdb(gateway)["p"].to_pylist() == [0.1]
 
 
 def test_a_table_with_vectors_has_format_3_and_others_have_2(

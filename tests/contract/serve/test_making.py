@@ -190,3 +190,17 @@ def test_a_wrong_table_is_refused(lake: lv.Lake, gateway: Gateway, wrong: dict[s
     status, _, message = gateway.refused("/namespaces/sales/tables", method="POST", json=body)
     assert status in (400, 406), message
     assert "sales/new" not in lake
+
+
+@pytest.mark.parametrize("name", ["p.q", "..2", "v1.0.1"])
+def test_a_dot_is_part_of_a_name(lake: lv.Lake, gateway: Gateway, name: str) -> None:
+    catalog, tables = gateway.pyiceberg(), "/namespaces/root/tables"
+    catalog.create_table(("root", name), SCHEMA)
+    catalog.rename_table("root.stock", ("root", f"{name}.a"))
+    found = {one["name"] for one in gateway.ask(tables).json()["identifiers"]}
+    assert found == {name, f"{name}.a"}
+    assert catalog.load_table(("root", f"{name}.a")).scan().to_arrow().num_rows == 2
+    catalog.rename_table(("root", f"{name}.a"), "root.stock")
+    assert lake.read("stock").num_rows == 2
+    catalog.drop_table(("root", name))
+    assert [one["name"] for one in gateway.ask(tables).json()["identifiers"]] == ["stock"]

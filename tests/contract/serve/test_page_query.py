@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -87,6 +88,15 @@ def test_a_query_reaches_the_lakes_tables_alone(
     assert said in wrong
     assert "root:" not in page.html
     assert len(look(gateway, "/tables").rows()) == 2
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT * FROM nothing", "SELECT * FROM stok", "SHOW TABLES", "SELECT 1; SELECT 2"]
+)
+def test_a_wrong_query_is_told_what_to_do_on_the_page(gateway: Gateway, sql: str) -> None:
+    page = look(gateway, "/query", sql=sql)
+    (wrong,) = [one.text for one in page.all("p") if one.attributes.get("role") == "alert"]
+    assert not re.search(r"\(\)|views|transaction|call sql", wrong)
 
 
 def test_a_query_ends_after_its_time(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

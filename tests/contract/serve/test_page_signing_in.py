@@ -208,3 +208,11 @@ def test_the_command_shows_the_lake_and_opens_no_browser_if_told_so(lake: lv.Lak
         assert gateway.refused("/namespaces", method="POST", json=body)[0] == 403
         process.terminate()
         assert process.wait(30) in (0, -15, 143)
+
+
+def test_a_browser_is_asked_for_a_token_whatever_its_parameters_are_called(
+    closed: Gateway,
+) -> None:
+    answer = requests.get(f"{closed.uri}/tables?path=x&self=y&params=z", timeout=30)
+    assert answer.status_code == 401
+    assert "path=x" in answer.text

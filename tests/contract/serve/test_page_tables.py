@@ -95,3 +95,14 @@ def test_a_table_of_ten_thousand_columns_is_shown_in_pages(tmp_path: Path) -> No
         assert "Next" not in last.links()
         # Delta has statistics of the first 32 columns.
         assert len(look(gateway, "/table", name="wide", part="statistics").rows()) == 32
+
+
+def test_a_page_of_another_state_leads_back_to_the_same_page_of_main(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    lake.tag("monday")
+    for path, params in (("/table", {"name": "stock"}), ("/commit", {"version": "2"})):
+        page = look(gateway, path, on="monday", **params)
+        back = look(gateway, page.links()["back to main"])
+        assert page.all("h1")[0].text.startswith(back.all("h1")[0].text)
+        assert "back to main" not in back.links()

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
 
 import lakevilla as lv
 from tests.contract.foreign_readers import HAS_EXTENSIONS
 from tests.contract.serve.gateway import Gateway, serving
+from tests.contract.serve.pages import look
 from tests.support.inside import inside
 from tests.support.tables import accounts, in_order
 
@@ -60,6 +63,20 @@ def test_each_version_is_a_warehouse_that_others_commits_leave_as_it_is(
             assert rows(then) == in_order(mine.read("stock"))
     with pytest.raises(NoSuchTableError):
         gateway.pyiceberg("lake@v1").load_table("sales.orders")
+
+
+def test_a_version_is_listed_without_the_tables_that_clients_made_since(
+    grown: lv.Lake, gateway: Gateway
+) -> None:
+    before = grown.history(1)[0].version
+    made = gateway.pyiceberg().create_table("sales.made", Schema(NestedField(1, "id", LongType())))
+    assert made.name() == ("sales", "made")
+    then = gateway.pyiceberg(f"lake@v{before}")
+    assert then.list_tables("sales") == [("sales", "orders")]
+    assert not then.table_exists("sales.made")
+    names = look(gateway, "/tables", on=f"v{before}").links()
+    assert "sales/orders" in names
+    assert "sales/made" not in names
 
 
 def test_a_state_is_made_once_and_named_by_what_it_has(grown: lv.Lake, gateway: Gateway) -> None:
@@ -119,6 +136,17 @@ def test_a_ref_of_any_name_is_a_warehouse(lake: lv.Lake, gateway: Gateway, name:
     lake.tag(name)
     catalog = gateway.pyiceberg(f"lake@{name}")
     assert catalog.load_table("root.stock").scan().to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("name", ["etl", "monday", "v1", "now"])
+def test_a_state_without_the_lake_before_it_is_refused_by_how_to_write_it(
+    grown: lv.Lake, gateway: Gateway, name: str
+) -> None:
+    status, kind, message = gateway.refused(f"/config?warehouse={name}")
+    assert (status, kind) == (404, "NoSuchWarehouseException")
+    assert f"'lake@{name}'" in message
+    for other in ("lake", "", "prod"):
+        assert gateway.ask(f"/config?warehouse={other}").status_code == 200
 
 
 def test_a_gateway_that_only_reads_makes_no_file(grown: lv.Lake) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +68,7 @@ _rows: Cache[bytes] = Cache(16 << 20)
 #: it takes ten times as long as reading with it.
 _readers: Cache[tuple[Schema, Reader]] = Cache(4 << 20)
 _forms: Cache[Form] = Cache(4 << 20)
+_NO_AVRO = re.compile(r"[^A-Za-z0-9_]")
 
 
 class WholeAvroFile(AvroFile[D]):
@@ -282,9 +284,40 @@ def form_of(key: str, made: Callable[[], AvroOutputFile[Any]]) -> Form:
     if form is None:
         file = made()
         schema = AvroSchemaConversion().iceberg_to_avro(file.file_schema, file.schema_name)
-        form = Form(file.writer, json.dumps(schema))
+        form = Form(file.writer, json.dumps(_with_avro_names(schema)))
         _forms.keep(key, form, 16 * len(form.schema))
     return form
+
+
+def _with_avro_names(schema: Any) -> Any:
+    """Return the Avro schema of a record with the names that Avro allows, at every depth.
+
+    A partition field has the name of its column, and that may be any text: DuckDB 1.5 ends its
+    process at a name that is not ASCII. Readers find fields by their ids.
+    """
+    if isinstance(schema, list):
+        return [_with_avro_names(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _with_fields_named(part) if name == "fields" else _with_avro_names(part)
+        for name, part in schema.items()
+    }
+
+
+def _with_fields_named(fields: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    names = [_avro_name(one["name"]) for one in fields]
+    return [
+        {name: _with_avro_names(part) for name, part in one.items()}
+        | {"name": own if names.count(own) == 1 else f"{own}_{one['field-id']}"}
+        for one, own in zip(fields, names, strict=True)
+    ]
+
+
+def _avro_name(name: str) -> str:
+    """Return the name that Java's Iceberg library gives a field in Avro, in ASCII."""
+    found = _NO_AVRO.sub(lambda one: f"_x{ord(one[0]):X}", name)
+    return f"_{found}" if found[:1].isdigit() else found
 
 
 class FormedFile(AvroOutputFile[D]):
