@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -186,6 +186,8 @@ def _endpoint(
             return _error(refusal)
         except LakeVillaError as error:
             return _error(refusal_of(error, writes=one.writes))
+        except ClientDisconnect:  # before the end of its body: nothing was done, nobody listens
+            return Response(status_code=400)
         except Exception:
             _LOG.exception("%s %s", request.method, request.url.path)
             message = "an error of the gateway: its log has more"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -123,6 +124,20 @@ def test_an_error_of_the_gateway_is_in_its_log(
     told = capfd.readouterr().err
     assert "GET /v1/namespaces" in told
     assert "a fault of the program" in told
+
+
+def test_a_client_that_goes_within_its_request_is_no_error_of_the_gateway(
+    lake: lv.Lake, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(lake) as gateway:
+        port = int(gateway.uri.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(
+                b"POST /v1/namespaces HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 90\r\n\r\n{"
+            )
+        assert gateway.ask("/namespaces").status_code == 200
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
