@@ -33,7 +33,10 @@ TESTS = (
 #: What needs PySpark to be collected; tests in its session are left out by their group.
 WITHOUT = ("tests/unit/engines/spark", "tests/contract/sql/test_on_spark.py")
 #: What the oldest of a dependency calls of the newest that it takes itself, to be removed there.
-OUTLIVED = ("ignore:'click.utils.get_binary_stream' is deprecated:DeprecationWarning",)
+OUTLIVED = (
+    "ignore:'click.utils.get_binary_stream' is deprecated:DeprecationWarning",
+    "ignore:'click.utils.get_text_stream' is deprecated:DeprecationWarning",
+)
 MARKS = "not soak and not integration and not xdist_group"
 
 
