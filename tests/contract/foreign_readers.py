@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
@@ -16,6 +17,8 @@ from pyiceberg.table import StaticTable
 Format = Literal["delta", "iceberg"]
 #: In a column of other versions (tests/versions.py) there are no extensions of DuckDB.
 HAS_EXTENSIONS = "LAKEVILLA_COLUMN" not in os.environ
+#: Older ones read no vector, and no table by deltalake 1.6.
+POLARS_READS_VECTORS = tuple(map(int, pl.__version__.split(".")[:2])) >= (1, 40)
 FORMATS: tuple[Format, ...] = ("delta", "iceberg")
 
 

@@ -20,7 +20,7 @@ from lakevilla.formats.delta import deletion_vectors
 from lakevilla.ids import txn_in
 from lakevilla_testing.planted.every import PLANTED
 from lakevilla_testing.tables.delta_writer import inline_vector
-from tests.contract.foreign_readers import HAS_EXTENSIONS, duckdb_reader
+from tests.contract.foreign_readers import HAS_EXTENSIONS, POLARS_READS_VECTORS, duckdb_reader
 from tests.support.inside import inside
 from tests.support.marked import kept, years_later
 from tests.support.places import Place
@@ -69,7 +69,8 @@ def seen_by(place: Place, expected: dict[int, str], name: str = "t") -> None:
     query = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT k, v FROM t")
     found = pa.table(query.read_all())
     assert dict(zip(found["k"].to_pylist(), found["v"].to_pylist(), strict=True)) == expected
-    assert dict(pl.scan_delta(path).collect().rows()) == expected
+    if POLARS_READS_VECTORS:
+        assert dict(pl.scan_delta(path).collect().rows()) == expected
     assert found.num_rows == len(expected)
     if HAS_EXTENSIONS:
         scan = f"SELECT k, v FROM delta_scan('file://{path}')"
@@ -127,8 +128,10 @@ def test_a_table_with_partitions_has_its_vectors_in_the_same_place(local_place: 
         lake.run(lambda txn: txn.delete("t", where="k < 20"))
         (path,) = vectors(local_place)
         assert path.startswith("_lakevilla/v/lv-h-")
-        scan = pl.scan_delta(local_place.uri("t")).select("k").collect()
-        assert set(scan["k"].to_list()) == set(range(20, COUNT)) == kept_keys(lake)
+        assert kept_keys(lake) == set(range(20, COUNT))
+        if POLARS_READS_VECTORS:
+            scan = pl.scan_delta(local_place.uri("t")).select("k").collect()
+            assert set(scan["k"].to_list()) == set(range(20, COUNT))
 
 
 def kept_keys(lake: lv.Lake) -> set[int]:

@@ -81,8 +81,8 @@ UNKEPT: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "numbers of polars": (lambda: pl.DataFrame({"v": [1]}, schema={"v": pl.Int128}), "Int128"),
     "numbers in a list of polars": (
-        lambda: pl.DataFrame({"v": [[1]]}, schema={"v": pl.List(pl.UInt128)}),
-        "UInt128",
+        lambda: pl.DataFrame({"v": [[1]]}, schema={"v": pl.List(pl.Int128)}),
+        "Int128",
     ),
     "numbers of polars, later": (
         lambda: pl.LazyFrame({"v": [1]}, schema={"v": pl.Int128}),
