@@ -37,14 +37,6 @@ OUTLIVED = (
     "ignore:'click.utils.get_binary_stream' is deprecated:DeprecationWarning",
     "ignore:'click.utils.get_text_stream' is deprecated:DeprecationWarning",
 )
-#: What DuckDB itself fails at there, as the other side of a comparison: internal errors, and a
-#: BETWEEN of structs that its optimizer makes of two comparisons.
-FAULTS_OF_DUCKDB = (
-    "tests/property/sql/test_laid_out.py::test_rows_that_a_deletion_vector_hides_are_not_found[41]",
-    "tests/property/sql/test_like_duckdb.py::test_a_script_has_the_same_effect_as_in_duckdb[317]",
-    "tests/property/sql/test_null_as_a_value.py"
-    "::test_queries_of_a_table_and_of_a_view_return_the_same_as_in_duckdb[45-iceberg]",
-)
 MARKS = "not soak and not integration and not xdist_group"
 
 
@@ -57,8 +49,6 @@ def main(column: str, arguments: list[str]) -> int:
     command = [str(python), "-m", "pytest", *TESTS, "-m", MARKS, "-p", "no:cacheprovider"]
     command += [f"--ignore={path}" for path in WITHOUT]
     command += [f"-W{one}" for one in OUTLIVED]
-    if column == "oldest":
-        command += [f"--deselect={test}" for test in FAULTS_OF_DUCKDB]
     environment = {**os.environ, "LAKEVILLA_COLUMN": column}
     return subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=False).returncode
 
