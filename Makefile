@@ -16,7 +16,7 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java test test-unit test-failed test-slices test-all spark-versions versions rck models lint format soak integration bench-smoke docs docs-check clean
+.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions rck models lint format soak integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
@@ -50,6 +50,10 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 java:
 	@tests/java.sh
 
+# The server of the tests of Azure, in the user's cache; without npm these leave it out.
+azurite: $(STAMP)
+	@$(BIN)/python -m tests.fixtures.azurite
+
 SUITE := $(PYTEST) -m 'not soak and not integration'
 # What `make test-slices` begins with, and for how long no more tests start.
 SLICE ?= 0
@@ -64,10 +68,10 @@ test-unit: $(STAMP)
 test-failed: java $(STAMP)
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --exitfirst
 
-test-slices: java $(STAMP)
+test-slices: java azurite $(STAMP)
 	$(SUITE) --search whole --slice $(SLICE) --minutes $(MINUTES)
 
-test-all: java $(STAMP)
+test-all: java azurite $(STAMP)
 	$(SUITE) --search whole --seeds today
 
 # Other versions of PySpark than that of constraints.txt; each lies before the environment's own.
@@ -111,7 +115,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: java $(STAMP)
+soak: java azurite $(STAMP)
 	$(PYTEST) --timeout 0 -m 'not integration' --search soak --seeds today
 	$(BIN)/lakevilla bench run rewrite -p gigabytes=4 -p limit_gb=1.5 -p repeats=1 -p systems=LakeVilla
 

@@ -15,7 +15,7 @@ pytest_plugins = [
     "tests.support.rewritten",
     "tests.support.command_line",
     "tests.fixtures.marks",
-    "tests.fixtures.s3",
+    "tests.fixtures.servers",
     "tests.fixtures.signals",
     "tests.fixtures.spark",
     "tests.fixtures.catalogs",

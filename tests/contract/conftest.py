@@ -31,7 +31,7 @@ ORDERS = pa.table(
 STOCK = pa.table({"sku": ["apple", "pear"], "left": pa.array([50, 60], pa.int64())})
 
 
-@pytest.fixture(params=["memory", "local", "s3", "iceberg"])
+@pytest.fixture(params=["memory", "local", "remote", "iceberg"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Return the place of a lake, on each store."""
     return make_place(request.param, request)

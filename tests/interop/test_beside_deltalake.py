@@ -323,7 +323,7 @@ def test_log_entries_have_the_parts_that_deltalake_shows_as_history(place: Place
 def test_tables_on_s3_are_read_by_deltalake_and_its_tables_by_lakevilla(
     request: pytest.FixtureRequest,
 ) -> None:
-    place = make_place("s3", request)
+    place = make_place("remote", request)
     fill(place, {"x": accounts(3), "y": accounts(3)})
     with place.connect() as lake:
         with lake.transaction() as txn:

@@ -54,7 +54,7 @@ MAINTENANCE: dict[str, Maintenance] = {
 }
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "remote"])
 def location(request: pytest.FixtureRequest) -> Place:
     """Return a partitioned table of several versions, with files that VACUUM may delete."""
     found = make_place(request.param, request)

@@ -24,7 +24,7 @@ SHARED, ROWS = 4, 6
 TABLES = ("north", "south")
 
 
-@pytest.mark.parametrize("kind", ["local", "s3"])
+@pytest.mark.parametrize("kind", ["local", "remote"])
 def test_the_bank_s_sum_is_right_while_deltalake_writes_too(
     kind: str, request: pytest.FixtureRequest
 ) -> None:

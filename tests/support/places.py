@@ -1,4 +1,4 @@
-"""Places for the lakes of tests: in memory, in a directory, on S3; of either format."""
+"""Places for the lakes of tests: in memory, in a directory, on a server; of either format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakevilla as lv
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
-from tests.fixtures.s3 import SERVERS
+from tests.fixtures.servers import Server
 from tests.support.inside import inside
 from tests.support.stores import Closed, is_entry
 from tests.support.tables import Row, add, in_order
@@ -70,7 +70,7 @@ class Place:
 
 
 def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
-    """Make a new place for a lake: ``memory``, ``local``, ``s3``, or ``iceberg``.
+    """Make a new place for a lake: ``memory``, ``local``, ``remote``, or ``iceberg``.
 
     An ``iceberg`` place is local, and its tables are made as Iceberg tables unless a test says
     otherwise.
@@ -84,8 +84,8 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
         return Place(f"memory://{request.node.nodeid.replace('/', '-')}")
     if kind == "local":
         return Place(str(request.getfixturevalue("tmp_path") / "lake"))
-    # The quickest kind: tests of the store itself run on each kind.
-    server = request.getfixturevalue("s3_servers")[SERVERS[0]]
+    # The quickest server, if none is chosen: tests of the store itself run on each of them.
+    server: Server = request.getfixturevalue("chosen_server")
     return Place(server.new_root(), server.storage_options)
 
 

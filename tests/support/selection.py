@@ -51,8 +51,9 @@ class Case(NamedTuple):
     function: str
     #: The name of each parameter with the index of its value.
     values: frozenset[tuple[str, int]]
-    #: Whether it needs a server, and so takes longer than the other cases of its function.
-    on_server: bool
+    #: How long it takes beside the other cases of its function: 0, or 1 on a server, or 2 on a
+    #: server that is slow to start.
+    cost: int
     #: How many cases of its function ``make test`` runs; None: all of them.
     limit: int | None
 
@@ -60,19 +61,20 @@ class Case(NamedTuple):
 def few(cases: Iterable[Case]) -> set[str]:
     """Return the tests that ``make test`` runs: a part of each function's cases.
 
-    A function's cases on a server, or in Spark's session, are left out if it has others; else one
-    of them runs. Of the rest, the case with the most values of parameters that no earlier case has
-    is added, until each value occurs or the limit is reached. A function with the limit 0 runs only
-    at night.
+    A function's cases on a server, or in Spark's session, are left out if it has others, and those
+    on a slow server if it has others on a server; else one of them runs. Of the rest, the case with
+    the most values of parameters that no earlier case has is added, until each value occurs or the
+    limit is reached. A function with the limit 0 runs only at night.
     """
     functions: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
         functions[case.function].append(case)
-    return {
-        case.test
-        for found in functions.values()
-        for case in _cover([case for case in found if not case.on_server] or found)
-    }
+    return {case.test for found in functions.values() for case in _cover(_cheapest(found))}
+
+
+def _cheapest(cases: Sequence[Case]) -> Sequence[Case]:
+    least = min(case.cost for case in cases)
+    return [case for case in cases if case.cost == least]
 
 
 def _cover(cases: Sequence[Case]) -> Sequence[Case]:
@@ -195,15 +197,14 @@ def _case(item: pytest.Item) -> Case:
     name = _name_in(item, group)
     call = getattr(item, "callspec", None)
     values = frozenset() if call is None else frozenset(call.indices.items())
-    server = group is not None or (
-        call is not None
-        and any(isinstance(one, str) and one in _SERVERS for one in call.params.values())
-    )
-    return Case(name, name.partition("[")[0], values, server, _limit(item, group, server))
+    words = () if call is None else [one for one in call.params.values() if isinstance(one, str)]
+    cost = max([int(group is not None), *(_COSTS.get(word, 0) for word in words)])
+    return Case(name, name.partition("[")[0], values, cost, _limit(item, group, cost > 0))
 
 
 #: Words in parameters of cases that need a server on loopback.
-_SERVERS = frozenset(("s3", "ministack", "moto", "minio", "given", "remote", "rest"))
+_COSTS = dict.fromkeys(("ministack", "moto", "minio", "given", "remote", "rest"), 1)
+_COSTS |= {"azurite": 2}
 
 
 def _limit(item: pytest.Item, group: pytest.Mark | None, on_server: bool) -> int | None:

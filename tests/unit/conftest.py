@@ -6,7 +6,12 @@ import pytest
 
 
 @pytest.fixture
-def s3_servers() -> None:
+def servers() -> None:
+    pytest.fail("a test that needs a server stands in tests/contract")
+
+
+@pytest.fixture
+def server() -> None:
     pytest.fail("a test that needs a server stands in tests/contract")
 
 

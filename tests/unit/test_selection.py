@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,11 @@ from tests.support.selection import SLICES, Case, few, slice_of
 pytest_plugins = ["pytester"]
 
 
-def cases(
-    limit: int | None, *values: dict[str, int], on_server: frozenset[int] = frozenset()
-) -> list[Case]:
+def cases(limit: int | None, *values: dict[str, int], costs: Sequence[int] = ()) -> list[Case]:
     """Return the cases of one function, named by their numbers."""
     return [
-        Case(str(number), "function", frozenset(one.items()), number in on_server, limit)
-        for number, one in enumerate(values)
+        Case(str(number), "function", frozenset(one.items()), cost, limit)
+        for number, (one, cost) in enumerate(zip(values, costs or [0] * len(values), strict=True))
     ]
 
 
@@ -46,15 +45,20 @@ def test_a_long_list_of_cases_is_sampled_evenly() -> None:
 
 
 def test_a_case_on_a_server_runs_only_if_its_function_has_no_other_case() -> None:
-    assert few(cases(4, {"place": 0}, {"place": 1}, on_server=frozenset({1}))) == {"0"}
-    assert len(few(cases(1, {"place": 0}, {"place": 1}, on_server=frozenset({0, 1})))) == 1
+    assert few(cases(4, {"place": 0}, {"place": 1}, costs=(0, 1))) == {"0"}
+    assert len(few(cases(1, {"place": 0}, {"place": 1}, costs=(1, 1)))) == 1
+
+
+def test_a_case_on_a_slow_server_runs_only_if_its_function_has_no_other_case() -> None:
+    assert few(cases(4, {"place": 0}, {"place": 1}, {"place": 2}, costs=(2, 1, 2))) == {"1"}
+    assert few(cases(4, {"place": 0}, costs=(2,))) == {"0"}
 
 
 def test_functions_that_run_once_are_spread_over_the_formats() -> None:
     formats = [{"format": 0}, {"format": 1}]
     taken = [
         few(
-            Case(f"{function}-{case}", f"{function}", frozenset(values.items()), False, 1)
+            Case(f"{function}-{case}", f"{function}", frozenset(values.items()), 0, 1)
             for case, values in enumerate(formats)
         )
         for function in range(200)

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -82,6 +83,41 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("lakevilla")
 
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The requests of a provider's interface; for those that it lacks, a backend sends others.
+
+    Attributes
+    ----------
+    suffix_ranges : bool
+        The last bytes can be requested without the size.
+    copied_bytes : float
+        The size up to which the store copies an object itself, and the copy is whole once the
+        store has answered. Larger objects are fetched and stored part by part.
+    quoted_in_lists : bool
+        A LIST returns ETags with their quotes, as all other requests do.
+    literal_names : bool
+        The store keeps each name as it is given.
+    """
+
+    suffix_ranges: bool = True
+    copied_bytes: float = math.inf
+    quoted_in_lists: bool = True
+    literal_names: bool = True
+
+
+#: By provider, where its interface differs from that of the others.
+CAPABILITIES = {
+    "s3": Capabilities(copied_bytes=5 * 1024**3),
+    "gs": Capabilities(),
+    # Azure may answer a copy when it has begun, with an empty object in its place, and the client
+    # does not tell. https://learn.microsoft.com/rest/api/storageservices/copy-blob
+    "az": Capabilities(
+        suffix_ranges=False, copied_bytes=0, quoted_in_lists=False, literal_names=False
+    ),
+}
+
 #: Larger bodies without a condition are uploaded in parts.
 _MULTIPART_BYTES = 32 * 1024 * 1024
 _PART_BYTES = 8 * 1024 * 1024
@@ -131,21 +167,21 @@ class ObstoreBackend:
     Parameters
     ----------
     store : S3Store, GCSStore, AzureStore or MemoryStore
-    suffix_ranges : bool, optional
-        Whether the last bytes can be requested without the size. Default: as the provider's
-        interface has it, so not on Azure.
+    capabilities : Capabilities, optional
+        Default: what the provider's interface has.
     """
 
     def __init__(
         self,
         store: S3Store | GCSStore | AzureStore | MemoryStore,
         *,
-        suffix_ranges: bool | None = None,
+        capabilities: Capabilities | None = None,
     ) -> None:
         self._store = store
         self._remote = not isinstance(store, MemoryStore)
         self._provider = _PROVIDER_OF.get(type(store), "s3")
-        self._suffix_ranges = self._provider != "az" if suffix_ranges is None else suffix_ranges
+        known = Capabilities() if not self._remote else CAPABILITIES[self._provider]
+        self.capabilities = capabilities or known
 
     def local_path(self, key: str) -> str | None:
         return None
@@ -160,7 +196,7 @@ class ObstoreBackend:
             start, end = byte_range
             if start >= 0 and end <= start:
                 return self._nothing_of(key)
-            if start < 0 and not self._suffix_ranges:
+            if start < 0 and not self.capabilities.suffix_ranges:
                 return self._last_bytes(key, -start, known)
             options["range"] = (start, end) if start >= 0 else {"suffix": -start}
 
@@ -185,7 +221,7 @@ class ObstoreBackend:
         return Found(b"", info.token, info.size) if isinstance(info, ObjectInfo) else info
 
     def _fetched(self, key: str, options: GetOptions) -> Found:
-        result = self._store.get(check_key(key), options=options)
+        result = self._store.get(self._key(key), options=options)
         return Found(bytes(result.bytes()), self._token(result.meta), result.meta["size"])
 
     def _last_bytes(self, key: str, count: int, known: Token | None) -> GetOutcome | Failure:
@@ -227,7 +263,7 @@ class ObstoreBackend:
         in_parts = mode == "overwrite" and len(body) > _MULTIPART_BYTES
         outcome = self._attempt(
             lambda: self._store.put(
-                check_key(key), body, mode=mode, use_multipart=in_parts, chunk_size=_PART_BYTES
+                self._key(key), body, mode=mode, use_multipart=in_parts, chunk_size=_PART_BYTES
             )
         )
         if isinstance(outcome, BaseException):
@@ -238,7 +274,7 @@ class ObstoreBackend:
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
         outcome = self._attempt(
-            lambda: self._store.put(check_key(key), Path(path), chunk_size=_PART_BYTES)
+            lambda: self._store.put(self._key(key), Path(path), chunk_size=_PART_BYTES)
         )
         return (
             self._failure(outcome)
@@ -247,31 +283,31 @@ class ObstoreBackend:
         )
 
     def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
-        outcome = self._attempt(lambda: self._store.copy(check_key(source), check_key(key)))
+        if self.capabilities.copied_bytes == 0:
+            info = self.head(source)
+            return self._copied_in_parts(info, key) if isinstance(info, ObjectInfo) else info
+        outcome = self._attempt(lambda: self._store.copy(self._key(source), self._key(key)))
         if isinstance(outcome, BaseException):
             if _is_missing_object(outcome):
                 return Missing()
-            return self._copied_in_parts(source, key, outcome) or self._failure(outcome)
+            if status_code(str(outcome)) in REFUSALS:
+                info = self.head(source)
+                if isinstance(info, ObjectInfo) and info.size > self.capabilities.copied_bytes:
+                    return self._copied_in_parts(info, key)
+            return self._failure(outcome)
         return Stored(Token(None))  # the store reports none
 
-    def _copied_in_parts(
-        self, source: str, key: str, error: BaseException
-    ) -> Stored | Missing | Failure | None:
-        """Copy an object that is too large for the store's own copy; None if this one is not."""
-        if self._provider != "s3" or status_code(str(error)) not in REFUSALS:
-            return None
-        info = self.head(source)
-        if not isinstance(info, ObjectInfo) or info.size <= COPIED_BYTES:
-            return None
+    def _copied_in_parts(self, info: ObjectInfo, key: str) -> Stored | Missing | Failure:
+        """Copy an object that the store doesn't copy itself."""
         # Only if it is still the described object: another client may replace it meanwhile.
         same: GetOptions = {} if info.token.e_tag is None else {"if_match": info.token.e_tag}
 
         def fetch(start: int, end: int) -> bytes:
             options: GetOptions = {**same, "range": (start, end)}
-            return bytes(self._store.get(check_key(source), options=options).bytes())
+            return bytes(self._store.get(self._key(info.key), options=options).bytes())
 
         def writer(part: int) -> PartWriter:
-            return open_writer(self._store, check_key(key), buffer_size=part, max_concurrency=2)
+            return open_writer(self._store, self._key(key), buffer_size=part, max_concurrency=2)
 
         outcome = self._attempt(lambda: write_parts(info, fetch, writer))
         if isinstance(outcome, BaseException):
@@ -279,7 +315,7 @@ class ObstoreBackend:
         return Stored(Token(None))
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
-        outcome = self._attempt(lambda: self._store.head(check_key(key)))
+        outcome = self._attempt(lambda: self._store.head(self._key(key)))
         if isinstance(outcome, BaseException):
             return (
                 Missing() if _is_missing_object(outcome) else self._failure(outcome, reading=True)
@@ -291,7 +327,7 @@ class ObstoreBackend:
     ) -> list[ObjectInfo] | Failure:
         def request() -> list[ObjectInfo]:
             pages = self._store.list(
-                check_key(prefix) if prefix else None, offset=start_after, chunk_size=1000
+                self._key(prefix) if prefix else None, offset=start_after, chunk_size=1000
             )
             found: list[ObjectInfo] = []
             for page in pages:  # each is a request
@@ -307,7 +343,7 @@ class ObstoreBackend:
         )
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
-        start = f"{check_key(prefix)}/" if prefix else ""
+        start = f"{self._key(prefix)}/" if prefix else ""
 
         def request() -> tuple[str, ...]:
             listed = self._store.list_with_delimiter(prefix or None)
@@ -321,15 +357,23 @@ class ObstoreBackend:
         )
 
     def delete(self, key: str) -> Failure | None:
-        outcome = self._attempt(lambda: self._store.delete(check_key(key)))
+        outcome = self._attempt(lambda: self._store.delete(self._key(key)))
         if isinstance(outcome, BaseException) and not _is_missing_object(outcome):
             return self._failure(outcome)
         return None
 
+    def _key(self, key: str) -> str:
+        """Refuse a key that could leave its directory, or that the store would change."""
+        if not self.capabilities.literal_names and _CHANGED_ON_AZURE.search(key):
+            raise InvalidOperation(
+                f"key {key!r} has a backslash, or a part that ends with a dot, and Azure stores it "
+                "under another name: name the table or the file without it"
+            )
+        return check_key(key)
+
     def _token(self, meta: ObjectMeta | PutResult) -> Token:
         tag = meta.get("e_tag")
-        if tag is not None and self._provider == "az" and not tag.endswith('"'):
-            # Only a LIST returns them without the quotes.
+        if tag is not None and not self.capabilities.quoted_in_lists and not tag.endswith('"'):
             # https://github.com/Azure/azure-storage-java/issues/410
             tag = f'"{tag}"'
         return Token(tag, meta.get("version"))
@@ -369,6 +413,10 @@ class ObstoreBackend:
 
 
 # ------------------------------------------------------------ errors, values
+
+
+#: A backslash becomes a slash, and the dots at the end of a name or of a directory's go away.
+_CHANGED_ON_AZURE = re.compile(r"\\|\.(?:/|$)")
 
 
 def _ends_after(key: str, page: Sequence[ObjectInfo]) -> bool:
@@ -567,15 +615,14 @@ def _is_option(value: object) -> bool:
 
 # -------------------- large copies
 #
-# Copies of objects that S3 does not copy itself: it refuses more than 5 GB.
+# Copies of objects that the store does not copy itself: S3 refuses more than 5 GB, and Azure does
+# not tell when it has copied one.
 #
 # They are fetched and stored part by part. (S3's own copy of parts is a request that the backend
 # does not know, and that other stores with S3's interface may not know.)
 # https://github.com/apache/arrow-rs-object-store/issues/563
 
 
-#: The size up to which S3 copies itself.
-COPIED_BYTES = 5 * 1024**3
 #: The parts of larger copies: at least so large, and at most so many.
 _COPIED_PART_BYTES = 64 * 1024**2
 _MOST_PARTS = 9_000

@@ -170,7 +170,7 @@ def states(lake: lv.Lake) -> dict[str, str]:
     return {table.name: table.state for table in lake.discover()}
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "remote"])
 def anywhere(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -22,7 +21,7 @@ def behind(s3_server: S3Server, s3_root: str) -> Iterator[Open]:
     def open_behind(flaw: Flaw) -> tuple[Place, Gateway]:
         gateway = Gateway(s3_server.endpoint, flaw)
         opened.append(gateway)
-        server = replace(s3_server, endpoint=gateway.endpoint)
+        server = s3_server.at(gateway.endpoint)
         return Place(s3_root, server.storage_options), gateway
 
     yield open_behind

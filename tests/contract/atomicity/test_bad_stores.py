@@ -32,7 +32,7 @@ from lakevilla.store.base import (
     WrappedStore,
 )
 from tests.contract.atomicity.conftest import Open
-from tests.fixtures.s3 import S3Server
+from tests.fixtures.servers import Server
 from tests.support.places import Place
 from tests.support.tables import contents
 
@@ -205,17 +205,17 @@ def test_the_command_line_reports_an_unreachable_store_in_one_line() -> None:
     assert SECRET not in result.output
 
 
-def test_a_missing_bucket_raises_a_store_error(s3_server: S3Server) -> None:
+def test_a_missing_bucket_raises_a_store_error(server: Server) -> None:
     lake = lv.connect(
-        "s3://lakevilla-no-such-bucket/lake",
-        storage_options=s3_server.storage_options,
+        server.nowhere,
+        storage_options=server.storage_options,
         settings=QUICK,
     )
     with pytest.raises(lv.StoreError, match="no such bucket") as caught:
         lake.create_table("orders", {"id": [1]})
     assert type(caught.value) is lv.StoreError
     assert pickle.loads(pickle.dumps(caught.value)).permanent
-    assert str(caught.value).startswith("s3://lakevilla-no-such-bucket/lake at http")
+    assert str(caught.value).startswith(f"{server.nowhere} at http")
 
 
 def test_a_store_that_answers_a_range_with_the_whole_object_is_reported(behind: Open) -> None:

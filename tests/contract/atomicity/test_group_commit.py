@@ -23,7 +23,7 @@ THREADS = 8
 EACH = 4
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "remote"])
 def shared_place(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 

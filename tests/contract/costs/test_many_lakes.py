@@ -14,7 +14,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedStore
-from tests.fixtures.s3 import S3Server, S3Servers
+from tests.fixtures.servers import SERVERS, Server, Servers
 from tests.support.inside import inside
 from tests.support.places import Place
 
@@ -64,8 +64,8 @@ def run(script: str, place: Place) -> str:
 
 
 @pytest.fixture
-def s3(s3_servers: S3Servers) -> S3Server:
-    return s3_servers["given" if os.environ.get("LAKEVILLA_S3_ENDPOINT") else "ministack"]
+def quickest(servers: Servers) -> Server:
+    return servers[SERVERS[0]]
 
 
 def test_fifty_lakes_of_a_directory_have_a_few_threads(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_fifty_lakes_of_a_directory_have_a_few_threads(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the sockets in /proc")
-def test_fifty_lakes_of_an_endpoint_have_a_few_threads_and_connections(s3: S3Server) -> None:
-    most, sockets = json.loads(run(FIFTY, Place(s3.new_root(), s3.storage_options)))
+def test_fifty_lakes_of_an_endpoint_have_a_few_threads_and_connections(quickest: Server) -> None:
+    most, sockets = json.loads(run(FIFTY, Place(quickest.new_root(), quickest.storage_options)))
     assert most <= 8
     assert sockets <= 32, "there were five for each lake"
 
@@ -157,9 +157,9 @@ def test_a_lake_whose_store_hangs_delays_no_renewal_of_other_lakes(
         other.abort()
 
 
-def test_closing_a_lake_disturbs_no_transaction_of_another_lake(s3: S3Server) -> None:
+def test_closing_a_lake_disturbs_no_transaction_of_another_lake(quickest: Server) -> None:
     """Both lakes have one client of their store, and are renewed by the same threads."""
-    place, other = (Place(s3.new_root(), s3.storage_options) for _ in range(2))
+    place, other = (Place(quickest.new_root(), quickest.storage_options) for _ in range(2))
     settings = lv.Settings(lease_seconds=3.0)
     with place.connect(settings=settings) as lake:
         lake.create_table("orders", [{"id": 1}])

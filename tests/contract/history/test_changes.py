@@ -28,7 +28,7 @@ def place(request: pytest.FixtureRequest) -> Place:
     return make_place("local", request)
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(params=["local", "memory", "remote"])
 def anywhere(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 

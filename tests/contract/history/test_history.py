@@ -22,7 +22,7 @@ from tests.support.tables import contents, in_order
 State = dict[str, list[dict[str, Any]]]
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(params=["local", "memory", "remote"])
 def anywhere(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 
@@ -316,7 +316,7 @@ def test_the_first_version_that_is_kept_is_found_by_its_time(
             lake.snapshot(timestamp=before.timestamp)
 
 
-@pytest.mark.parametrize("kind", ["local", "s3"])
+@pytest.mark.parametrize("kind", ["local", "remote"])
 def test_a_version_whose_files_were_vacuumed_raises_version_not_found(
     kind: str, request: pytest.FixtureRequest
 ) -> None:

@@ -20,7 +20,7 @@ from tests.support.tables import values
 ROWS = [{"id": 1}]
 
 
-@pytest.fixture(params=["local", "iceberg", "s3"])
+@pytest.fixture(params=["local", "iceberg", "remote"])
 def place(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 

@@ -73,13 +73,13 @@ def counters() -> list[dict[str, int]]:
     return [{"id": writer, "n": 0} for writer in range(4)]
 
 
-@pytest.mark.parametrize("kind", ["memory", "local", "s3"])
+@pytest.mark.parametrize("kind", ["memory", "local", "remote"])
 def test_a_reader_of_three_tables_sees_whole_transactions_of_four_threads(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     place = make_place(kind, request)
     lake_with_counters(place)
-    commits = how_many(2, whole=2 if kind == "s3" else 4)
+    commits = how_many(2, whole=2 if kind == "remote" else 4)
     with ThreadPoolExecutor(4) as pool:
         writers = [pool.submit(work, place, number, commits) for number in range(4)]
         looks = watch(place, lambda: not all(writer.done() for writer in writers))

@@ -10,7 +10,7 @@ import pytest
 import lakevilla as lv
 from tests.contract.foreign_writers.test_hidden_versions import add_five, decided_and_left
 from tests.contract.store.test_lost_answers import Answer, Proxy
-from tests.fixtures.s3 import S3Server
+from tests.fixtures.servers import Server
 from tests.support.places import Place
 from tests.support.tables import accounts, values
 
@@ -33,22 +33,21 @@ class _ReadOnly(list[Any]):
 
 
 @pytest.fixture
-def places(s3_server: S3Server, s3_root: str) -> Iterator[tuple[Place, Place, Proxy]]:
-    """Make a lake on S3 with a decided commit that is published in one of its two tables only.
+def places(server: Server, server_root: str) -> Iterator[tuple[Place, Place, Proxy]]:
+    """Make a lake with a decided commit that is published in one of its two tables only.
 
     Yield the lake's place as its writers reach it, the place of a client that may only read, and
     that client's proxy.
     """
-    writer = Place(s3_root, s3_server.storage_options)
+    writer = Place(server_root, server.storage_options)
     writer.write("bank", accounts(4))
     writer.write("other", accounts(1))
     with writer.connect() as lake:
         lake.register({table: table for table in TABLES})
     decided_and_left(writer, add_five)
-    proxy = Proxy(s3_server)
+    proxy = Proxy(server)
     proxy.faults = _ReadOnly()
-    options = {**s3_server.storage_options, "AWS_ENDPOINT_URL": proxy.endpoint}
-    yield writer, Place(s3_root, options), proxy
+    yield writer, Place(server_root, server.at(proxy.endpoint).storage_options), proxy
     proxy.close()
 
 

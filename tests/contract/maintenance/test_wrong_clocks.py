@@ -23,7 +23,7 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-@pytest.fixture(params=["local", "s3", "iceberg"])
+@pytest.fixture(params=["local", "remote", "iceberg"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Return a place that several machines can share."""
     return make_place(request.param, request)

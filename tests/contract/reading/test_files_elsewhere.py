@@ -252,7 +252,7 @@ def test_verify_reports_a_file_outside_the_lake_and_goes_on(table: Path) -> None
 def test_a_lake_on_an_object_store_reads_no_local_file(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    place = make_place("s3", request)
+    place = make_place("remote", request)
     place.write("t", OWN)
     file = private_file(tmp_path, "a.parquet")
     add = {
@@ -277,7 +277,7 @@ def test_a_lake_on_an_object_store_reads_no_local_file(
 
 
 def test_a_file_in_another_bucket_is_read_with_permission(request: pytest.FixtureRequest) -> None:
-    place, other = (make_place("s3", request) for _ in range(2))
+    place, other = (make_place("remote", request) for _ in range(2))
     place.write("t", OWN)
     other.write("x", PRIVATE)
     file = other.delta("x").file_uris()[0]

@@ -23,7 +23,7 @@ from lakevilla.store.base import Condition, Failure, Refused, Stored, WrappedSto
 from lakevilla.store.codec import decode
 from lakevilla.sublogs.own_record import change_record
 from lakevilla.sublogs.record import TxnRecord, record_key
-from tests.fixtures.s3 import S3Server
+from tests.fixtures.servers import Server
 from tests.support.inside import executor, inside
 from tests.support.places import Place, make_place
 
@@ -377,9 +377,9 @@ while inside(lake).requests.snapshot().put < seen + 10:
 
 @pytest.mark.night
 def test_a_process_that_ends_during_renewals_does_not_crash(
-    s3_root: str, s3_server: S3Server
+    server: Server, server_root: str
 ) -> None:
-    place = Place(s3_root, s3_server.storage_options)
+    place = Place(server_root, server.storage_options)
     place.write("orders", [{"id": 1}])
     for _ in range(3):
         process = subprocess.run(

@@ -18,7 +18,7 @@ from tests.support.places import Place, make_place
 from tests.support.stores import listed, unpublished
 from tests.support.traces import cost
 
-KINDS = ["memory", "s3", "iceberg"]
+KINDS = ["memory", "remote", "iceberg"]
 
 
 @pytest.fixture(params=KINDS)
@@ -129,7 +129,7 @@ def test_a_redo_of_the_last_change_reads_the_file_of_the_one_before(place: Place
 def test_rows_that_were_given_are_stored_for_whoever_performs_the_changes_again(
     request: pytest.FixtureRequest,
 ) -> None:
-    place = make_place("s3", request)
+    place = make_place("remote", request)
     with place.connect() as lake:
         lake.create_table("t", numbered(range(6)))
         with unpublished(lake), lake.transaction() as txn:

@@ -12,11 +12,11 @@ from obstore.store import MemoryStore
 from lakevilla.clock import SystemClock
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.backends.object_store import ObstoreBackend, open_store
+from lakevilla.store.backends.object_store import Capabilities, ObstoreBackend, open_store
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.location import root_location
 from lakevilla.store.runner import Runner
-from tests.fixtures.s3 import SERVERS
+from tests.fixtures.servers import SERVERS
 
 BACKENDS = ["memory", "memory without suffixes", "local", *SERVERS]
 
@@ -38,7 +38,7 @@ class PlaceWithoutSuffixes(Place):
     def open(self) -> LakeStore:
         def backend(_: object) -> ObstoreBackend:
             store: Any = _WithoutSuffixes(MemoryStore())
-            return ObstoreBackend(store, suffix_ranges=False)
+            return ObstoreBackend(store, capabilities=Capabilities(suffix_ranges=False))
 
         return LakeStore(root_location(self.root), backend)
 
@@ -56,12 +56,18 @@ class _WithoutSuffixes:
         return getattr(self._store, name)
 
 
+def capabilities(store: LakeStore) -> Capabilities:
+    """Return what the store at a lake's root says that it can do."""
+    (backend,) = store._backends.values()
+    return backend.capabilities if isinstance(backend, ObstoreBackend) else Capabilities()
+
+
 def make_place(backend: str, request: pytest.FixtureRequest) -> Place:
     if backend.startswith("memory"):
         return (Place if backend == "memory" else PlaceWithoutSuffixes)("memory://")
     if backend == "local":
         return Place(str(request.getfixturevalue("tmp_path") / "lake"))
-    server = request.getfixturevalue("s3_servers")[backend]
+    server = request.getfixturevalue("servers")[backend]
     return Place(server.new_root(), server.storage_options)
 
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakevilla.store.backends import object_store
 from lakevilla.store.backends import object_store as large_copies
-from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.object_store import CAPABILITIES, open_store
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import AnyVersion, Failure, Found, Missing, Stored
 from tests.fixtures.s3 import S3Server
@@ -30,7 +29,8 @@ def store(
     s3_server: S3Server, s3_root: str, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> LakeStore:
     """Return a store that refuses to copy more than 8 MiB, as S3 does above 5 GB."""
-    monkeypatch.setattr(object_store, "COPIED_BYTES", 8 * 1024**2)
+    limited = replace(CAPABILITIES["s3"], copied_bytes=8 * 1024**2)
+    monkeypatch.setitem(CAPABILITIES, "s3", limited)
     monkeypatch.setattr(large_copies, "_PART_BYTES", 5 * 1024**2)
     refused: list[str] = []
 
@@ -41,8 +41,7 @@ def store(
         return 400, False
 
     gateway.fails = fails
-    server = replace(s3_server, endpoint=gateway.endpoint)
-    return open_store(s3_root, server.storage_options)
+    return open_store(s3_root, s3_server.at(gateway.endpoint).storage_options)
 
 
 def test_an_object_that_the_store_refuses_to_copy_is_copied_in_parts(store: LakeStore) -> None:

@@ -1,4 +1,4 @@
-"""Faults on the connection between the library and a real S3 server."""
+"""Faults on the connection between the library and a real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ABSENT, Failure, Found, Match, Missing, Refused, Stored
 from lakevilla.store.effects import Effect, delete, get, list_objects, put, stat
 from lakevilla.store.runner import Requests, Runner
-from tests.fixtures.s3 import S3Server
+from tests.fixtures.servers import Server
 
 Answer = tuple[int, bytes]
 #: Takes the method and a call that forwards the request; returns None to cut the connection.
@@ -30,7 +30,7 @@ Fault = Callable[[str, Callable[[], Answer]], Answer | None]
 class Proxy:
     """A proxy in front of the server: each request gets the next fault, if one is left."""
 
-    def __init__(self, server: S3Server) -> None:
+    def __init__(self, server: Server) -> None:
         self.faults: list[Fault] = []
         self.requests: list[str] = []
         proxy = self
@@ -90,17 +90,17 @@ class Proxy:
 
 
 @pytest.fixture
-def proxy(s3_server: S3Server) -> Iterator[Proxy]:
-    proxy = Proxy(s3_server)
+def proxy(server: Server) -> Iterator[Proxy]:
+    proxy = Proxy(server)
     yield proxy
     proxy.close()
 
 
 @pytest.fixture
-def runner(proxy: Proxy, s3_server: S3Server, s3_root: str) -> Runner:
-    options = s3_server.storage_options | {"AWS_ENDPOINT_URL": proxy.endpoint}
+def runner(proxy: Proxy, server: Server, server_root: str) -> Runner:
+    options = server.at(proxy.endpoint).storage_options
     settings = Settings(retry_limit=4, retry_base_seconds=0.01, request_timeout_seconds=2)
-    return Runner(open_store(s3_root, options, settings=settings), Ids(SystemClock()), settings)
+    return Runner(open_store(server_root, options, settings=settings), Ids(SystemClock()), settings)
 
 
 def applied_but_cut(method: str, forward: Callable[[], Answer]) -> None:
@@ -217,14 +217,14 @@ def test_reads_and_deletes_are_repeated_after_faults(
 
 @pytest.mark.parametrize(("verb", "program"), READS)
 def test_the_error_for_a_request_that_keeps_failing_names_it_without_secrets(
-    proxy: Proxy, runner: Runner, verb: str, program: Callable[[], object]
+    proxy: Proxy, runner: Runner, server: Server, verb: str, program: Callable[[], object]
 ) -> None:
     proxy.faults = [answered(500, "InternalError")] * 10
     with pytest.raises(StoreError, match=f"^{verb} '.*' failed 4 times") as error:
         runner.run(program())
     assert "500" in error.value.message
     assert "hunter2" not in error.value.message
-    assert "test-secret" not in error.value.message
+    assert server.secret not in error.value.message
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_a_permanent_failure_is_raised_at_once_with_a_hint(
     assert proxy.requests == ["PUT"]
 
 
-def test_every_verb_reports_a_missing_bucket_at_once(s3_server: S3Server, runner: Runner) -> None:
-    store = open_store("s3://no-such-bucket-here/lake", s3_server.storage_options)
+def test_every_verb_reports_a_missing_bucket_at_once(server: Server, runner: Runner) -> None:
+    store = open_store(server.nowhere, server.storage_options)
     lost = Runner(store, Ids(SystemClock()), Settings())
     for program in (put("k", b"1", ABSENT), get("k"), list_objects("")):
         with pytest.raises(StoreError, match="no such bucket"):
@@ -256,11 +256,11 @@ def test_every_verb_reports_a_missing_bucket_at_once(s3_server: S3Server, runner
 
 
 def test_a_write_that_a_silent_server_did_store_is_recognised_after_the_timeout(
-    proxy: Proxy, s3_server: S3Server, s3_root: str
+    proxy: Proxy, server: Server, server_root: str
 ) -> None:
     settings = Settings(retry_limit=5, retry_base_seconds=0.01, request_timeout_seconds=1.0)
-    options = s3_server.storage_options | {"AWS_ENDPOINT_URL": proxy.endpoint}
-    store = open_store(s3_root, options, settings=settings)
+    options = server.at(proxy.endpoint).storage_options
+    store = open_store(server_root, options, settings=settings)
     gone = threading.Event()
 
     def applied_then_silent(method: str, forward: Callable[[], Answer]) -> None:
@@ -274,21 +274,20 @@ def test_a_write_that_a_silent_server_did_store_is_recognised_after_the_timeout(
 
 
 def test_a_write_to_an_unreachable_server_is_an_error_and_no_unknown_outcome(
-    s3_server: S3Server,
+    server: Server, server_root: str
 ) -> None:
-    options = s3_server.storage_options | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    options = server.at("http://127.0.0.1:9").storage_options
     settings = Settings(retry_limit=3, retry_base_seconds=0.001)
-    runner = Runner(open_store("s3://b/lake", options), Ids(SystemClock()), settings)
-    with pytest.raises(
-        StoreError, match=r"could not connect: .* AWS_ENDPOINT_URL .*; tried 3 times"
-    ):
+    runner = Runner(open_store(server_root, options), Ids(SystemClock()), settings)
+    option = server.endpoint_option.upper()
+    with pytest.raises(StoreError, match=rf"could not connect: .* {option} .*; tried 3 times"):
         runner.run(put("k", b"nonce", ABSENT))
 
 
-def test_the_error_for_plain_http_says_how_to_allow_it(s3_server: S3Server) -> None:
-    options = s3_server.storage_options | {"AWS_ALLOW_HTTP": "false"}
-    with pytest.raises(InvalidOperation, match="AWS_ALLOW_HTTP"):
-        open_store("s3://b/lake", options)
+def test_the_error_for_plain_http_says_how_to_allow_it(server: Server) -> None:
+    options = server.storage_options | {server.allow_http_option: "false"}
+    with pytest.raises(InvalidOperation, match=server.allow_http_option.upper()):
+        open_store(server.new_root(), options)
 
 
 def test_a_child_forked_after_use_gets_an_error_instead_of_hanging(runner: Runner) -> None:

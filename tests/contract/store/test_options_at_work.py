@@ -10,28 +10,29 @@ import lakevilla as lv
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ABSENT, Found, Stored
 from tests.fixtures.s3 import S3Server
+from tests.fixtures.servers import Server
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_"))]:
         monkeypatch.delenv(name)
 
 
 def test_client_options_from_the_environment_are_applied(
-    monkeypatch: pytest.MonkeyPatch, s3_server: S3Server, s3_root: str
+    monkeypatch: pytest.MonkeyPatch, server: Server, server_root: str
 ) -> None:
-    for name, value in s3_server.storage_options.items():
+    for name, value in server.storage_options.items():
         monkeypatch.setenv(name.upper(), value)
-    assert os.environ["AWS_ALLOW_HTTP"] == "true"
-    assert isinstance(open_store(s3_root).put("k", b"1", ABSENT), Stored)
+    assert os.environ[server.allow_http_option.upper()] == "true"
+    assert isinstance(open_store(server_root).put("k", b"1", ABSENT), Stored)
 
 
 def test_storage_options_take_precedence_over_the_environment(
-    monkeypatch: pytest.MonkeyPatch, s3_server: S3Server, s3_root: str
+    monkeypatch: pytest.MonkeyPatch, server: Server, server_root: str
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "no url")
-    store = open_store(s3_root, s3_server.storage_options)
+    monkeypatch.setenv(server.endpoint_option.upper(), "no url")
+    store = open_store(server_root, server.storage_options)
     assert isinstance(store.put("k", b"1", ABSENT), Stored)
 
 
@@ -46,10 +47,10 @@ def test_a_botocore_session_provides_the_credentials(s3_server: S3Server, s3_roo
 
 
 def test_absolute_keys_reach_other_stores_with_the_same_options(
-    s3_server: S3Server, s3_root: str, tmp_path: object
+    server: Server, server_root: str, tmp_path: object
 ) -> None:
-    store = open_store(s3_root, s3_server.storage_options)
-    other = s3_root.replace("s3://", "s3a://") + "-other"
+    store = open_store(server_root, server.storage_options)
+    other = server.respelled(server_root) + "-other"
     assert isinstance(store.put(f"{other}/t/a b%20", b"1", ABSENT), Stored)
     listed = store.list(f"{other}/t")
     assert isinstance(listed, list)

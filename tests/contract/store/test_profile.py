@@ -32,10 +32,12 @@ def test_a_boto3_profile_provides_the_command_lines_credentials(
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     at = [
         s3_root,
-        "--option", f"AWS_ENDPOINT_URL={s3_server.endpoint}",
-        "--option", "AWS_ALLOW_HTTP=true",
-        "--option", "AWS_REGION=us-east-1",
-    ]  # fmt: skip
+        *(
+            f"--option={name}={value}"
+            for name, value in s3_server.storage_options.items()
+            if name not in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        ),
+    ]
     run("create", *at, "t", "id:int", "--profile", "etl")
     assert [row["name"] for row in run("tables", *at, "--profile", "etl")] == ["t"]
     error = run("tables", *at, "--profile", "elt", status=2)["message"]

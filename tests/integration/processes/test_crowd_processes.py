@@ -15,7 +15,7 @@ from typing import Literal
 
 import pytest
 
-from tests.fixtures.s3 import SERVERS, S3Server, S3Servers
+from tests.fixtures.servers import SERVERS, Server, Servers
 from tests.integration.processes.crowds import TABLE, Crowd, Work, revision
 from tests.support.inside import inside
 from tests.support.places import Place
@@ -37,11 +37,11 @@ pytestmark = [
 
 
 @pytest.fixture(params=PLACES)
-def server(request: pytest.FixtureRequest, s3_servers: S3Servers) -> S3Server:
-    return s3_servers[request.param]
+def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
+    return servers[request.param]
 
 
-def place_for(server: S3Server, format_: Literal["delta", "iceberg"]) -> Place:
+def place_for(server: Server, format_: Literal["delta", "iceberg"]) -> Place:
     place = Place(server.new_root(), server.storage_options, format_)
     with place.connect() as lake:
         lake.create_table(TABLE, {"id": [0], "n": [0]}, format=format_)
@@ -56,7 +56,7 @@ def test_writers_of_whom_one_is_killed_each_second(
     format_: Literal["delta", "iceberg"],
     works: tuple[Work, ...],
     writers: int,
-    server: S3Server,
+    server: Server,
     tmp_path: Path,
 ) -> None:
     crowd = Crowd(place_for(server, format_), tmp_path)
@@ -68,7 +68,7 @@ def test_writers_of_whom_one_is_killed_each_second(
 @pytest.mark.night
 @pytest.mark.parametrize("writers", WRITERS)
 def test_writers_whose_clocks_are_an_hour_apart(
-    writers: int, server: S3Server, tmp_path: Path
+    writers: int, server: Server, tmp_path: Path
 ) -> None:
     """Nobody judges another by a clock, but for whether its files may have been cleaned up."""
     crowd = Crowd(place_for(server, "delta"), tmp_path)
@@ -81,7 +81,7 @@ def test_writers_whose_clocks_are_an_hour_apart(
         assert any(one.numbers("committed") for one in some), f"who is off by {off} s is starved"
 
 
-def test_clients_of_before_the_inbox_are_refused_by_name(server: S3Server, tmp_path: Path) -> None:
+def test_clients_of_before_the_inbox_are_refused_by_name(server: Server, tmp_path: Path) -> None:
     """HEAD has the sizes of tables, which they would drop: so they can't be in a crowd."""
     old = revision(BEFORE_THE_INBOX, tmp_path)
     assert not (old / "lakevilla" / "inbox").exists()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.feed.mirror import Mirror, check
-from tests.fixtures.s3 import SERVERS, S3Servers
+from tests.fixtures.servers import Server
 from tests.integration.processes.feed_client import TABLES
 from tests.support.places import Place
 
@@ -49,16 +49,15 @@ def follow(place: Place, mirror: Mirror, source: random.Random) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("where", ["local", "s3"])
+@pytest.mark.parametrize("where", ["local", "remote"])
 @pytest.mark.night
 def test_a_follower_concurrently_with_eight_processes(
-    where: str, tmp_path: Path, s3_servers: S3Servers
+    where: str, tmp_path: Path, chosen_server: Server
 ) -> None:
-    server = s3_servers[SERVERS[0]]
     place = (
         Place(str(tmp_path / "lake"))
         if where == "local"
-        else Place(server.new_root(), server.storage_options)
+        else Place(chosen_server.new_root(), chosen_server.storage_options)
     )
     with place.connect() as lake:
         for name in TABLES:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
-from tests.fixtures.s3 import SERVERS, S3Servers
+from tests.fixtures.servers import SERVERS, Servers
 from tests.integration.processes.gateways import DONE, REFUSED, SCHEMA, TABLES, Crowd
 from tests.support.places import Place
 from tests.support.search import SOAK, first_seed, how_many
@@ -26,7 +26,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "local":
         found = Place(str(tmp_path / "lake"))
     else:
-        servers: S3Servers = request.getfixturevalue("s3_servers")
+        servers: Servers = request.getfixturevalue("servers")
         server = servers[request.param]
         found = Place(server.new_root(), server.storage_options)
     with found.connect() as lake:

@@ -153,7 +153,7 @@ def test_an_unreadable_checkpoint_is_ignored_only_if_another_bucket_denies_acces
 
 
 def test_a_checkpoint_in_the_lakes_store_is_read(request: pytest.FixtureRequest) -> None:
-    place = make_place("s3", request)
+    place = make_place("remote", request)
     directory = f"{place.root}/check%20point".replace("s3://", "s3a://")
     with place.connect() as lake:
         lake.create_table("t", SCHEMA)

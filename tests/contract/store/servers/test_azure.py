@@ -11,19 +11,23 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import ANY, Failure, Found, Missing, ObjectInfo, Unchanged
-from tests.fixtures.azure import AzureServer, azurite, serving_azurite, serving_reads
+from tests.fixtures import azure
+from tests.fixtures.azure import AzureServer, serving_reads
+from tests.fixtures.servers import Servers
 
 #: The servers that support all requests of a lake.
-WHOLE = ["azurite"] if azurite() is not None else []
+WHOLE = list(azure.servers())
 
 
 @pytest.fixture(scope="module", params=["reads", *WHOLE])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AzureServer]:
-    directory = tmp_path_factory.mktemp("azure")
-    with serving_reads() if request.param == "reads" else serving_azurite(directory) as found:
-        yield found
+def server(request: pytest.FixtureRequest, servers: Servers) -> Iterator[AzureServer]:
+    if request.param == "reads":
+        with serving_reads() as found:
+            yield found
+    else:
+        chosen = servers[request.param]
+        assert isinstance(chosen, AzureServer)
+        yield chosen
 
 
 @pytest.fixture
