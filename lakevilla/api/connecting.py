@@ -23,8 +23,9 @@ from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation, LakeVillaWarning
 from lakevilla.lake.context import Event
 from lakevilla.settings import Settings, shown
+from lakevilla.store.backends.endpoints import azure_account
 from lakevilla.store.backends.object_store import open_store
-from lakevilla.store.backends.reach import Reach, azure_account, outside_paths
+from lakevilla.store.backends.reach import Reach, outside_paths
 from lakevilla.store.backends.sessions import session_of
 from lakevilla.store.location import refuse_half_scheme, root_location, table_around
 
@@ -200,7 +201,7 @@ def open_client(
 ) -> LakeClient:
     """Return a client of a lake, from checked arguments; make no request to the store."""
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
-    reach = Reach(root, files_outside, azure_account(storage_options))
+    reach = Reach(store.root.uri, files_outside, azure_account(storage_options))
     for outside in files_outside:
         store.name(root_location(outside).uri)
     mount_catalogs(store, catalogs, settings, reach.admit)
@@ -226,7 +227,7 @@ def open_client(
     arguments = dict(given)
     # Never pickle the boto3 session: its credentials would be stored in the pickle.
     given |= {"settings": settings, "catalogs": catalogs, "reopen": reopen, "reach": reach}
-    uri = root_location(root).uri
+    uri = store.root.uri
     if spark is None:
         return LakeClient(uri, store, **given)
 

@@ -54,12 +54,14 @@ _SCHEMES = {
     "adl": "az",
     "abfs": "az",
     "abfss": "az",
+    "wasb": "az",
+    "wasbs": "az",
     "file": "file",
     "memory": "memory",
 }
 
 #: Schemes of file systems that some platforms write with one slash.
-_FOREIGN_SCHEMES = frozenset({"dbfs", "hdfs", "viewfs", "wasb", "wasbs", "http", "https"})
+_FOREIGN_SCHEMES = frozenset({"dbfs", "hdfs", "viewfs", "http", "https"})
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
 
@@ -68,7 +70,8 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
 class Location:
     """A directory: scheme, authority (bucket, or ``container@account`` on Azure), path.
 
-    ``path`` has no leading or trailing slash and no empty part.
+    ``path`` has no leading or trailing slash and no empty part. An account of another cloud than
+    Azure's public one, or of a DNS zone, is followed by the rest of its host.
     """
 
     scheme: str
@@ -82,8 +85,9 @@ class Location:
             return "/" + self.path
         base = f"{self.scheme}://{self.authority}"
         if "@" in self.authority:
-            container, _, account = self.authority.partition("@")
-            base = f"abfss://{container}@{account}.dfs.core.windows.net"
+            base = f"abfss://{self.authority}"
+            if "." not in self.authority:
+                base += _PUBLIC_CLOUD
         return f"{base}/{self.path}" if self.path else base
 
     @property
@@ -108,6 +112,8 @@ def parse_location(text: str) -> Location:
     match = _URI.fullmatch(text)
     if match is None:
         return Location("file", "", _clean(text, text))
+    if match[1].lower() == "https" and _AZURE_HOST.fullmatch(match[2].lower()):
+        return _https_location(text, match[2], match[3])
     scheme = _SCHEMES.get(match[1].lower())
     if scheme is None:
         raise InvalidOperation(
@@ -155,7 +161,7 @@ def normalise_location(root: str, name_or_uri: str) -> str:
         if base.scheme != "file":
             return path
         given = _below(base, path)
-    elif (given := parse_location(name_or_uri)).scheme == "file":
+    elif (given := in_account(parse_location(name_or_uri), account_of(base))).scheme == "file":
         _refuse_dots(given.path, name_or_uri)
         given = _local(unquote(given.path) if "://" in name_or_uri else given.path)
     if given.store != base.store:
@@ -298,22 +304,97 @@ def _refuse_dots(path: str, given: str) -> None:
         raise InvalidOperation(f"location {given!r} has '..' in it; write the path without it")
 
 
-def _azure_authority(text: str, authority: str) -> str:
-    container, at, host = authority.partition("@")
-    if not at:
-        return container
-    account, dot, domain = host.partition(".")
-    if not dot or domain not in ("dfs.core.windows.net", "blob.core.windows.net"):
-        raise InvalidOperation(
-            f"location {text.partition('?')[0]!r} is not of the form "
-            f"abfss://container@account.dfs.core.windows.net/path; correct it"
-        )
-    return f"{container}@{account}"
-
-
 def _may_be_one_container(one: Location, other: Location) -> bool:
     a, b = one.authority.partition("@"), other.authority.partition("@")
     return one.scheme == other.scheme == "az" and a[0] == b[0] and (not a[2] or not b[2])
+
+
+# -------------------- azure
+#
+# Containers of Azure: one spelling for each, with its account where that is known.
+#
+# ``az://container``, ``abfss://container@account.dfs.core.windows.net``, the same with ``blob``,
+# and ``https://account.blob.core.windows.net/container`` are one container.
+
+
+_PUBLIC_CLOUD = ".dfs.core.windows.net"
+_AZURE_HOST = re.compile(
+    r"(?P<account>[^.@/]+)(?P<zone>\.z\d+)?(?:\.privatelink)?\.(?:dfs|blob)\."
+    r"(?P<cloud>core\.(?:windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)|storage\.azure\.net)"
+)
+_ONELAKE = re.compile(r"(?:^|\.)fabric\.microsoft\.com$")
+
+
+def account_at(host: str) -> str | None:
+    """Return the account whose host this is, as locations name it; None for any other host.
+
+    Raises
+    ------
+    InvalidOperation
+        The host is OneLake's.
+    """
+    name = host.lower().partition(":")[0]
+    if _ONELAKE.search(name):
+        raise InvalidOperation(
+            f"{name} is OneLake, on which LakeVilla does not run, as its conditional writes were "
+            "never tried: keep the lake in a storage account, and show it in OneLake by a shortcut"
+        )
+    match = _AZURE_HOST.fullmatch(name)
+    if match is None:
+        return None
+    whole = f"{match['account']}{match['zone'] or ''}.dfs.{match['cloud']}"
+    return whole.removesuffix(_PUBLIC_CLOUD)
+
+
+def account_of(place: Location) -> str | None:
+    """Return the account that a location on Azure names; None if it names none."""
+    return place.authority.partition("@")[2] or None if place.scheme == "az" else None
+
+
+def in_account(place: Location, account: str | None) -> Location:
+    """Return a location on Azure with its account, which is the given one if it names none."""
+    if account is None or place.scheme != "az" or "@" in place.authority:
+        return place
+    return dataclasses.replace(place, authority=f"{place.authority}@{account}")
+
+
+def endpoint_of(account: str) -> str:
+    """Return the URL at which an account's blobs are, unless an option names another."""
+    host = account if "." in account else f"{account}{_PUBLIC_CLOUD}"
+    return f"https://{host.replace('.dfs.', '.blob.')}"
+
+
+def azure_authorities(place: Location) -> list[str]:
+    """Return the authorities by which the URIs of other writers name a container of Azure."""
+    container, _, account = place.authority.partition("@")
+    if not account:
+        return [container]
+    blobs = endpoint_of(account).removeprefix("https://")
+    return [container, f"{container}@{blobs}", f"{container}@{blobs.replace('.blob.', '.dfs.')}"]
+
+
+def _azure_authority(text: str, authority: str) -> str:
+    container, at, host = authority.partition("@")
+    account = account_at(host if at else container)
+    if ("." in container and not at) or (at and account is None):
+        raise InvalidOperation(
+            f"location {text.partition('?')[0]!r} is not of the form "
+            "abfss://container@account.dfs.core.windows.net/path: correct it; if the account has "
+            "another host, write az://container/path, and AZURE_STORAGE_ENDPOINT in storage_options"
+        )
+    return f"{container}@{account}" if at else container
+
+
+def _https_location(text: str, host: str, path: str) -> Location:
+    if "?" in path:
+        raise InvalidOperation(
+            f"location {text.partition('?')[0]!r} is followed by a token: leave it out of the "
+            "location, and pass it as AZURE_STORAGE_SAS_TOKEN in storage_options"
+        )
+    container, _, rest = path.lstrip("/").partition("/")
+    if not container:
+        raise InvalidOperation(f"location {text!r} names no container; write {text}/container/path")
+    return Location("az", f"{container}@{account_at(host)}", _clean(rest, text))
 
 
 # -------------------- home

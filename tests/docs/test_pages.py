@@ -11,6 +11,7 @@ import boto3
 import pytest
 
 from tests.docs.pages import LANGUAGES, ROOT, SITE, needs, run_page
+from tests.fixtures import azure
 from tests.fixtures.s3 import S3Server
 
 BLOCK = re.compile(r"^```(\w*)$(?:.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -72,6 +73,18 @@ def test_a_page_about_buckets_runs_on_a_bucket(
         monkeypatch.setenv(name, value)
     # boto3's default session caches the keys that it has found, which were those of another server.
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    run(page, tmp_path, dist)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("server", list(azure.servers()), indirect=True)
+def test_the_page_about_azure_runs_on_its_emulator(
+    server: azure.AzureServer, dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", server.endpoint)
+    azure.create_container(server, "warehouse")
+    (page,) = (page for page in RUN if needs(page) == "azure")
     run(page, tmp_path, dist)
 
 

@@ -80,7 +80,7 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
         for owner in (lv.Lake, lv.Transaction):
             patch.setitem(owner.create_table.__kwdefaults__, "format", "iceberg")
         return Place(str(request.getfixturevalue("tmp_path") / "lake"), format="iceberg")
-    if kind == "memory":
+    if kind == "memory" and request.config.getoption("--server") is None:
         return Place(f"memory://{request.node.nodeid.replace('/', '-')}")
     if kind == "local":
         return Place(str(request.getfixturevalue("tmp_path") / "lake"))

@@ -36,8 +36,9 @@ from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.sql.expressions.tree import Expr
+from lakevilla.store.backends.endpoints import azure_account
 from lakevilla.store.backends.object_store import open_store
-from lakevilla.store.backends.reach import Reach, azure_account
+from lakevilla.store.backends.reach import Reach
 from lakevilla.store.base import ANY, Stored
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program, parallel, put
@@ -117,7 +118,7 @@ class Worker:
         store = open_store(place.root, place.storage_options, settings=place.settings)
         for outside in place.elsewhere:
             store.name(outside)
-        reach = Reach(place.root, place.elsewhere, azure_account(place.storage_options))
+        reach = Reach(store.root.uri, place.elsewhere, azure_account(place.storage_options))
         self.runner = Runner(store, ids, place.settings, reach=reach)
         self.ids = ids
         self.data = DataFiles(self.runner)

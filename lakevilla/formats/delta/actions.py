@@ -500,7 +500,7 @@ def _put(action: dict[str, Any], name: str, value: object) -> None:
 # (Spark leaves letters beyond ASCII alone, delta-rs does not), and some readers
 # match a ``remove`` with its ``add`` by spelling. So a path that LakeVilla would
 # spell otherwise is kept with its first spelling. Absolute paths are spelt in
-# several ways even within one log: here each has one (``file:///``, ``s3://``).
+# several ways even within one log: here each has one (``file:///``, ``s3://``, ``abfss://``).
 
 
 # The characters that delta-rs and Spark both leave unchanged, besides letters, digits and "_.-~".
@@ -509,7 +509,7 @@ _NEEDS_ENCODING = re.compile(r"[^A-Za-z0-9_.\-~!$&'()*+,/:;=@]")
 
 #: Beginnings of absolute paths that LakeVilla knows by another spelling.
 RESPELT = {"file:///": "file:///", "file:/": "file:///", "/": "file:///", "s3a://": "s3://",
-           "s3n://": "s3://"}  # fmt: skip
+           "s3n://": "s3://", "abfs://": "abfss://", "az://": "abfss://"}  # fmt: skip
 
 
 def log_directory(location: str) -> str:

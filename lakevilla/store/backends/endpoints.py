@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.store.location import account_at, endpoint_of
 
 # -------------------- endpoints
 #
@@ -48,6 +51,9 @@ def check_endpoints(
     given = _given(provider, options, environment)
     for source, endpoint in given:
         _check_url(source, endpoint)
+    if provider == "az":
+        _refuse_onelake(options, environment)
+        _check_emulator(given, options, environment)
     if given and not _allows_http(provider, options, environment):
         source, endpoint = given[0]
         if urlsplit(endpoint).scheme.lower() == "http":
@@ -113,6 +119,38 @@ def _check_url(source: str, endpoint: str) -> None:
         )
 
 
+def _refuse_onelake(options: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    if _is_set(_USES_ONELAKE, options, environment):
+        account_at("onelake.blob.fabric.microsoft.com")
+    for _, endpoint in _given("az", options, environment)[:1]:
+        account_at(_host(endpoint))
+
+
+def _check_emulator(
+    given: list[tuple[str, str]], options: Mapping[str, str], environment: Mapping[str, str]
+) -> None:
+    if given and _is_set(_USES_EMULATOR, options, environment):
+        raise InvalidOperation(
+            f"{given[0][0]} and azure_storage_use_emulator are given, and with the second the "
+            "first would not count: leave one of them out"
+        )
+    for source, endpoint in given:
+        url = urlsplit(endpoint)
+        if _names_no_account(url.hostname or "") and not url.path.strip("/"):
+            raise InvalidOperation(
+                f"{source} is {endpoint!r}, and an emulator's endpoint ends with the account's "
+                f"name: write {endpoint.rstrip('/')}/{_EMULATOR}"
+            )
+
+
+def _names_no_account(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host
+    return True
+
+
 def _allows_http(provider: str, options: Mapping[str, str], environment: Mapping[str, str]) -> bool:
     for name in _ALLOWS_HTTP[provider]:
         if name in options:
@@ -122,7 +160,8 @@ def _allows_http(provider: str, options: Mapping[str, str], environment: Mapping
 
 # -------------------- option names
 #
-# Options by their names: those of deltalake alone, and those of one account of Azure.
+# Options by their names: those of deltalake alone, those of one account of Azure, and those that
+# other libraries spell otherwise.
 
 
 #: Options of deltalake beyond those that a backend knows: its own locking, renames
@@ -156,20 +195,147 @@ _ACCOUNT_SECRETS = frozenset(
 )
 
 
-def of_account(account: str, config: Mapping[str, str]) -> dict[str, str]:
+_EMULATOR = "devstoreaccount1"
+_USES_ONELAKE = ("azure_use_fabric_endpoint", "use_fabric_endpoint")
+_USES_EMULATOR = ("azure_storage_use_emulator", "object_store_use_emulator", "use_emulator")
+
+
+def azure_account(storage_options: Mapping[str, object] | None) -> str | None:
+    """Return the Azure account of containers named without one, by options or environment."""
+    options = {str(name).lower(): str(value) for name, value in (storage_options or {}).items()}
+    named = _account_named(options, os.environ)
+    for _, endpoint in _given("az", options, os.environ)[:1]:
+        account = account_at(_host(endpoint))
+        if account is not None and named in (None, account.partition(".")[0]):
+            return account
+    if named is None and _is_set(_USES_EMULATOR, options, os.environ):
+        return _EMULATOR
+    return named
+
+
+def of_account(
+    account: str, config: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, str]:
     """Return the options for a place that names its account itself, without the account's name.
 
     Raises
     ------
     InvalidOperation
-        They hold a key or a token of another account.
+        They, or the environment, hold an endpoint, a key or a token of another account.
     """
-    named = [config[option] for option in _ACCOUNT_NAME if option in config]
-    secrets = [option for option in config if option in _ACCOUNT_SECRETS]
-    if secrets and any(name != account for name in named):
+    name = account.partition(".")[0]
+    known = {key.lower(): text for key, text in environment.items() if key.startswith("AZURE_")}
+    held = [f"{option} in storage_options" for option in config if option in _ACCOUNT_SECRETS]
+    held += [f"the environment's {option}" for option in known if option in _ACCOUNT_SECRETS]
+    named = _account_named(config, environment)
+    if held and named is not None and named != name:
         raise InvalidOperation(
-            f"the location is in the account {account!r}, and {secrets[0]} in storage_options is "
-            f"of the account {named[0]!r}: correct one of them, or give credentials for both "
-            "accounts (a client id and secret)"
+            f"the location is in the account {name!r}, and {held[0]} is of the account {named!r}: "
+            "correct one of them, or give credentials for both accounts (a client id and secret)"
         )
-    return {option: value for option, value in config.items() if option not in _ACCOUNT_NAME}
+    found = {option: value for option, value in config.items() if option not in _ACCOUNT_NAME}
+    given = _given("az", config, environment)
+    for source, endpoint in given[:1]:
+        other = _account_behind(endpoint)
+        if other is not None and other != name:
+            raise InvalidOperation(
+                f"the location is in the account {name!r}, and {source} is of the account "
+                f"{other!r}: correct one of them, or leave the endpoint out"
+            )
+    if "." in account and not given:
+        found["azure_storage_endpoint"] = endpoint_of(account)
+    return found
+
+
+def _account_named(options: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
+    named = [options[option] for option in _ACCOUNT_NAME if option in options]
+    return named[0] if named else environment.get(_ACCOUNT_NAME[0].upper())
+
+
+def _account_behind(endpoint: str) -> str | None:
+    """Return the account whose blobs are at an endpoint, if the endpoint shows it."""
+    account = account_at(_host(endpoint))
+    if account is not None:
+        return account.partition(".")[0]
+    return urlsplit(endpoint).path.strip("/").partition("/")[0] or None
+
+
+def _host(endpoint: str) -> str:
+    try:
+        return urlsplit(endpoint).hostname or ""
+    except ValueError:
+        return ""  # no URL, which is refused when a store is opened
+
+
+def _is_set(
+    names: Sequence[str], options: Mapping[str, str], environment: Mapping[str, str]
+) -> bool:
+    """Return whether a switch is on; the first name is that of the environment, too."""
+    given = [options[name] for name in names if name in options]
+    given = given or [environment.get(names[0].upper(), "")]
+    return given[0].lower() in _TRUE
+
+
+# -------------------- names of other libraries
+
+#: pyiceberg's properties, and the storage options with the same meaning.
+PYICEBERG = {
+    "s3.endpoint": "aws_endpoint",
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "s3.region": "aws_region",
+    "s3.anonymous": "aws_skip_signature",
+    "client.access-key-id": "aws_access_key_id",
+    "client.secret-access-key": "aws_secret_access_key",
+    "client.session-token": "aws_session_token",
+    "client.region": "aws_region",
+    "adls.account-name": "azure_storage_account_name",
+    "adls.account-key": "azure_storage_account_key",
+    "adls.sas-token": "azure_storage_sas_token",
+    "adls.tenant-id": "azure_storage_tenant_id",
+    "adls.client-id": "azure_storage_client_id",
+    "adls.client-secret": "azure_storage_client_secret",
+    "adls.token": "azure_storage_token",
+    "adls.anon": "azure_skip_signature",
+}
+#: Hadoop's properties, which may be followed by the host of an account, likewise.
+_HADOOP = {
+    "fs.azure.account.key": "azure_storage_account_key",
+    "fs.azure.sas": "azure_storage_sas_token",
+    "fs.azure.account.oauth2.client.id": "azure_storage_client_id",
+    "fs.azure.account.oauth2.client.secret": "azure_storage_client_secret",
+    "fs.azure.account.oauth2.client.endpoint": "azure_storage_tenant_id",
+    "fs.azure.account.oauth2.msi.tenant": "azure_storage_tenant_id",
+    "fs.azure.account.oauth2.token.file": "azure_federated_token_file",
+    "fs.s3a.access.key": "aws_access_key_id",
+    "fs.s3a.secret.key": "aws_secret_access_key",
+    "fs.s3a.session.token": "aws_session_token",
+    "fs.s3a.endpoint.region": "aws_region",
+    "fs.s3a.endpoint": "aws_endpoint_url",
+}
+#: adlfs's and DuckDB's names, whose text has the values of several options.
+_CONNECTION_STRINGS = ("connection_string", "azure_storage_connection_string")
+
+
+def advice_for(name: str) -> str:
+    """Return what to do about an option that no backend knows, by its name in lower case."""
+    if name in PYICEBERG:
+        return f"it is pyiceberg's name of {PYICEBERG[name]}"
+    if name.startswith(("adls.", "s3.", "client.", "gcs.")):
+        return "it is a property of pyiceberg: use deltalake's names (docs/operating.md)"
+    for begin, option in _HADOOP.items():
+        if name.startswith(begin):
+            return f"it is Hadoop's name of {option}"
+    if name.startswith(("fs.", "spark.")):
+        return "it is a property of Hadoop or Spark: use deltalake's names (docs/operating.md)"
+    if name in _CONNECTION_STRINGS:
+        return (
+            "give the parts of a connection string as azure_storage_account_name, "
+            "azure_storage_account_key and azure_storage_endpoint"
+        )
+    if name.startswith("catalog."):
+        return "a catalog is given by catalogs={'name': {'uri': ...}}"
+    if name.startswith("azure"):
+        return "correct its name (docs/guides/azure.md lists them)"
+    return "correct its name, or for a profile or an assumed role pass boto3_session"

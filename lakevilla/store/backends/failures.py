@@ -11,11 +11,25 @@ from typing import NamedTuple
 
 from lakevilla.store.base import Failure
 
-_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
+#: Azure deletes objects in batches, whose answers have a status of their own for each object.
+_STATUS = re.compile(
+    r"Server returned non-2xx status code: (\d{3})|delete request failed .*\(code: (\d{3})\)$",
+    re.MULTILINE,
+)
+#: No request went to the store.
+_NO_TOKEN = re.compile(
+    r"Generic \w+ error: (?:Error performing token request"
+    r"|'az account get-access-token' command failed|(Error reading federated token file))"
+)
 _CODE = re.compile(r"<Code>(\w+)</Code>|\"(?:reason|code)\": *\"(\w+)\"")
 _TRANSPORT = re.compile(r"HttpError \{\s*kind: (\w+)")
 _URL = re.compile(r"https?://([^/\s]*)\S*")
-_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
+_NO_BUCKET = (
+    "NoSuchBucket",
+    "ContainerNotFound",
+    "specified bucket does not exist",
+    "specified container does not exist",
+)
 
 
 class _Names(NamedTuple):
@@ -24,6 +38,7 @@ class _Names(NamedTuple):
     endpoint: str
     credentials: str
     region: str
+    allows_http: str
 
 
 _NAMES = {
@@ -31,14 +46,19 @@ _NAMES = {
         "AWS_ENDPOINT_URL (left out: Amazon's own)",
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         "AWS_REGION",
+        "AWS_ALLOW_HTTP",
     ),
     "gs": _Names(
-        "GOOGLE_BASE_URL (left out: Google's own)", "GOOGLE_SERVICE_ACCOUNT", "the region"
+        "GOOGLE_BASE_URL (left out: Google's own)",
+        "GOOGLE_SERVICE_ACCOUNT",
+        "the region",
+        "GOOGLE_ALLOW_HTTP",
     ),
     "az": _Names(
         "AZURE_STORAGE_ENDPOINT (left out: Azure's own)",
-        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID with its secret",
         "the region",
+        "AZURE_ALLOW_HTTP",
     ),
 }
 _WHERE = "in storage_options or the environment"
@@ -58,6 +78,33 @@ _HINTS = {
     501: "the store does not implement this kind of request: use one with conditional writes, "
     'or connect with conditional_writes="check"',
 }
+#: Error codes of Azure's, and what to do.
+_HINTS_OF_CODES = {
+    "AuthorizationPermissionMismatch": "the identity, or the token, may not do this: give it the "
+    "role Storage Blob Data Contributor on the container, or the permissions racwdl",
+    "AuthorizationFailure": "the account's network rules, or the token, forbid it: allow this "
+    "machine's network, or check the token's permissions",
+    "KeyBasedAuthenticationNotPermitted": "the account refuses keys: pass an identity, such as "
+    "AZURE_CLIENT_ID with its secret",
+    "PublicAccessNotPermitted": "the container can't be read without credentials: set "
+    "{credentials} " + _WHERE,
+    "AccountIsDisabled": "the account is disabled: enable it",
+    "ContainerBeingDeleted": "the container is being deleted: choose another one",
+    "BlobArchived": "the object is in the archive: rehydrate it, and exclude the lake from such "
+    "rules",
+    "BlobImmutableDueToPolicy": "a policy keeps this object as it is: exclude the lake from it",
+    "LeaseIdMissing": "another client holds a lease on the object: break the lease",
+    "OutOfRangeInput": "the name of the object, or a part of the request, is too long",
+}
+#: Those that hold for any request to the store.
+_OF_STORE = frozenset(
+    {
+        "KeyBasedAuthenticationNotPermitted",
+        "PublicAccessNotPermitted",
+        "AccountIsDisabled",
+        "ContainerBeingDeleted",
+    }
+)
 #: Error codes about the credentials themselves, for any request.
 _BAD_CREDENTIALS = frozenset(
     {
@@ -81,6 +128,16 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
     status_text = " ".join(str(part) for part in (status, code) if part is not None)
     if is_missing_bucket(text):
         return _of_store(f"{status_text or 404}: {_hint(404, names)}")
+    no_token = _NO_TOKEN.match(text)
+    if no_token is not None:
+        return _token_failure(text, no_token[1] is not None, names)
+    if code in _HINTS_OF_CODES:
+        hint = _HINTS_OF_CODES[code].format_map(names._asdict())
+        failure = _of_store if code in _OF_STORE else _permanent
+        return failure(f"{status_text}: {hint}")
+    if code == "InvalidBlockList":
+        reason = f"{status_text}, another upload of the object has ended meanwhile"
+        return Failure(reason, ambiguous=not reading)
     if status is None:
         return _transport_failure(text, reading, names)
     if 400 <= status < 500 and any(map(_gives_credentials, _URL.findall(text))):
@@ -102,6 +159,25 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
     return _permanent(f"{status_text}: {_hint(status, names)}")
 
 
+def _token_failure(text: str, is_file: bool, names: _Names) -> Failure:
+    """Classify a failure to get a token for the store, to which no request has gone."""
+    status = status_code(text)
+    if is_file:
+        return _of_store(
+            "the file of AZURE_FEDERATED_TOKEN_FILE can't be read: correct its path, or the rights"
+        )
+    if "get-access-token" in text:
+        return _of_store(
+            "`az account get-access-token` failed: install the Azure CLI and run `az login`, or "
+            f"set {names.credentials} {_WHERE}"
+        )
+    if any(map(_gives_credentials, _URL.findall(text))):
+        return _no_credentials(names)
+    if status is None or status >= 500 or status in (408, 429):
+        return Failure("no token was given for the store (the identity's service failed)", False)
+    return _of_store(f"{status}: the identity was refused a token: check {names.credentials}")
+
+
 def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:
     """Classify a failure without HTTP status: the request, or its answer, was lost."""
     # The name of a bucket or a table shows nothing about the fault.
@@ -109,7 +185,7 @@ def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:
     if "redirect" in words:
         return _of_store(_hint(301, names))
     if "badscheme" in words:
-        return _of_store("plain http is off; set AWS_ALLOW_HTTP to true for a local endpoint")
+        return _of_store(f"plain http is off; set {names.allows_http} to true for a local endpoint")
     if "credential" in words or any(map(_gives_credentials, _URL.findall(text))):
         return _no_credentials(names)
     kind = _TRANSPORT.search(text)
@@ -181,7 +257,7 @@ def ignores_ranges() -> Failure:
 
 def status_code(text: str) -> int | None:
     found = _STATUS.search(text)
-    return None if found is None else int(found[1])
+    return None if found is None else int(found[1] or found[2])
 
 
 def error_code(text: str) -> str | None:

@@ -29,6 +29,8 @@ from lakevilla.settings import Settings, shown
 from lakevilla.store.backends.endpoints import (
     DELTALAKE_ONLY,
     UNSAFE_WRITERS,
+    advice_for,
+    azure_account,
     check_endpoints,
     endpoint_options,
     of_account,
@@ -64,7 +66,7 @@ from lakevilla.store.base import (
     Token,
     Unchanged,
 )
-from lakevilla.store.location import Location, check_key, root_location
+from lakevilla.store.location import Location, check_key, in_account, root_location
 
 # -------------------- object store
 #
@@ -153,8 +155,9 @@ def open_store(
     """
     settings = settings or Settings()
     options = _Options(storage_options or {}, boto3_session, settings)
-    location = root_location(root)
-    store = LakeStore(location, options.open_backend, settings.stores)
+    account = azure_account(storage_options)
+    location = in_account(root_location(root), account)
+    store = LakeStore(location, options.open_backend, settings.stores, account)
     endpoint = options.endpoint(location.scheme)
     if endpoint is not None:
         store.place = f"{location.uri} at {endpoint}"
@@ -434,6 +437,8 @@ def _is_refusal(error: BaseException) -> bool:
     text = str(error)
     if not isinstance(error, AlreadyExistsError | PreconditionError) or is_missing_bucket(text):
         return False
+    if error_code(text) == "LeaseIdMissing":
+        return False  # an object that another client has locked
     # S3 answers 409 when another conditional request is under way, which is no
     # refusal yet; Azure uses 409 to report that the object exists.
     return status_code(text) != 409 or error_code(text) == "BlobAlreadyExists"
@@ -447,7 +452,7 @@ def _first_line(error: BaseException) -> str:
 
 _PROVIDERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _PROVIDER_OF: dict[type, str] = {S3Store: "s3", GCSStore: "gs", AzureStore: "az"}
-_OPTION = re.compile(r"[a-z0-9_.]+")
+_OPTION = re.compile(r"[a-z0-9_.-]+")
 _OPTION_NAMED = re.compile(r"Configuration key: '([^']*)'")
 _MISSING_KEY = re.compile(r"Missing (SecretAccessKey|AccessKeyId)")
 _KEY_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -490,7 +495,8 @@ class _Options:
             name = key.lower()
             if not _OPTION.fullmatch(name):
                 raise InvalidOperation(
-                    f"storage option {shown(key)} is not known: a name has letters, digits, _ and ."
+                    f"storage option {shown(key)} is not known: a name has letters, digits, _, - "
+                    "and ."
                 )
             if name in self._config:
                 raise InvalidOperation(f"storage option {name!r} is given twice; keep one")
@@ -505,10 +511,7 @@ class _Options:
         # An option of another provider is kept for tables in that provider's store.
         known = set[str]().union(*(self._known_to(provider) for provider in ("s3", "gs", "az")))
         for key in self._config.keys() - known:
-            advice = "correct its name, or for a profile or an assumed role pass boto3_session"
-            if key.startswith("catalog."):
-                advice = "a catalog is given by catalogs={'name': {'uri': ...}}"
-            raise InvalidOperation(f"storage option {key!r} is not known; {advice}")
+            raise InvalidOperation(f"storage option {key!r} is not known; {advice_for(key)}")
 
     def endpoint(self, provider: str) -> str | None:
         """Return the endpoint of a provider's store, if one is set."""
@@ -587,8 +590,8 @@ class _Options:
             "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=20 * seconds)},
         }
         if account:
-            arguments["account_name"] = account
-            arguments["config"] = of_account(account, config)
+            arguments["account_name"] = account.partition(".")[0]
+            arguments["config"] = of_account(account, config, os.environ)
         if provider == "s3" and self._boto3_session is not None:
             arguments["credential_provider"] = boto3_credentials(self._boto3_session)
         try:
@@ -601,6 +604,12 @@ class _Options:
                 raise InvalidOperation(
                     f"the store {provider}://{name} cannot be opened: {given} is given without "
                     f"{other}: set both in storage_options or in the environment"
+                ) from None
+            if "Account must be specified" in str(error):
+                raise InvalidOperation(
+                    f"the store az://{name} cannot be opened, as its account is not known: set "
+                    "AZURE_STORAGE_ACCOUNT_NAME in storage_options or in the environment, or write "
+                    f"abfss://{name}@account.dfs.core.windows.net/path"
                 ) from None
             raise InvalidOperation(
                 f"the store {provider}://{name} cannot be opened: {_first_line(error)}; "

@@ -8,13 +8,15 @@ in the directory of a table of the lake or of one that the caller named, or wher
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
 from lakevilla.store.location import (
     Location,
+    account_of,
+    in_account,
     is_external,
     is_in_catalog,
     parse_location,
@@ -48,7 +50,7 @@ class Reach:
         self, root: str, files_outside: Iterable[str] = (), account: str | None = None
     ) -> None:
         self._root = root_location(root)
-        self._account = account
+        self._account = account_of(self._root) or account
         self._places = {self._known(self._root)}
         for given in outside_paths(files_outside):
             place = root_location(given)
@@ -123,21 +125,11 @@ class Reach:
         return any(one in self._places for one in _around(self._known(place)))
 
     def _known(self, place: Location) -> Location:
-        """Return a place for comparison: a container of the lake's own account has one spelling."""
-        container, at, account = place.authority.partition("@")
-        if place.scheme == "az" and at and account == self._account:
-            return replace(place, authority=container)
-        return place
+        """Return a place for comparison: a container of Azure with its account."""
+        return in_account(place, self._account)
 
     def _is_on_this_disk(self, place: Location) -> bool:
         return place.scheme == "file" and self._root.scheme not in _OWN_MACHINE
-
-
-def azure_account(storage_options: Mapping[str, object] | None) -> str | None:
-    """Return the Azure account of containers named without one, by options or environment."""
-    known = {name.lower(): value for name, value in (storage_options or {}).items()}
-    named = known.get("azure_storage_account_name") or known.get("account_name")
-    return str(named) if named else os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
 
 
 def outside_paths(given: object) -> tuple[str, ...]:

@@ -21,7 +21,9 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.location import (
     Location,
+    account_of,
     check_key,
+    in_account,
     is_external,
     is_in_catalog,
     parse_location,
@@ -47,6 +49,8 @@ class LakeStore:
         Opens the bucket, container or file system of a location; its keys are whole paths.
     named : iterable of str, optional
         Places, besides the root, whose stores the caller has named.
+    account : str, optional
+        The Azure account of containers that are named without one, if the root names none.
 
     Attributes
     ----------
@@ -59,14 +63,16 @@ class LakeStore:
         root: Location,
         open_backend: Callable[[Location], Store],
         named: Iterable[str] = (),
+        account: str | None = None,
     ) -> None:
         self.root = root
+        self._account = account_of(root) or account
         self.place = root.uri
         self._open_backend = open_backend
         self._lock = lock()
         self._at_root = open_backend(root.store)
         self._backends: dict[Location, Store] = {root.store: self._at_root}
-        self._named = {root.store, *(parse_location(place).store for place in named)}
+        self._named = {root.store, *(self._parsed(place).store for place in named)}
         self._catalogs: Store | None = None
 
     @property
@@ -77,7 +83,7 @@ class LakeStore:
     def name(self, location: str) -> None:
         """Record that the caller has named a place, so that its store may be opened."""
         if is_external(location) and not is_in_catalog(location):
-            self._named.add(parse_location(location).store)
+            self._named.add(self._parsed(location).store)
 
     def mount(self, catalogs: Store) -> None:
         """Let ``catalogs`` answer keys ``catalog://...``, which it receives whole."""
@@ -153,8 +159,11 @@ class LakeStore:
             root = self.root.path
             path = f"{root}/{key}" if root and key else root or key
             return self._at_root, check_key(path) if path else path
-        location = parse_location(key)
+        location = self._parsed(key)
         return self._backend(location.store), location.path
+
+    def _parsed(self, location: str) -> Location:
+        return in_account(parse_location(location), self._account)
 
     def _backend(self, store: Location) -> Store:
         backend = self._backends.get(store)

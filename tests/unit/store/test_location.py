@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakevilla.errors import InvalidOperation, StoreError
-from lakevilla.store.location import check_key, normalise_location, parse_location, root_location
+from lakevilla.store.location import (
+    check_key,
+    in_account,
+    normalise_location,
+    parse_location,
+    root_location,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +35,37 @@ from lakevilla.store.location import check_key, normalise_location, parse_locati
             "abfss://box@account.dfs.core.windows.net/base",
             "abfss://box@account.blob.core.windows.net/base/t",
             "t",
+        ),
+        ("abfss://box@account.dfs.core.windows.net/base", "az://box/base/t", "t"),
+        (
+            "abfss://box@account.dfs.core.windows.net/base",
+            "https://Account.blob.core.windows.net/box/base/t",
+            "t",
+        ),
+        (
+            "abfss://box@account.dfs.core.windows.net/base",
+            "wasbs://box@account.blob.core.windows.net/base/t",
+            "t",
+        ),
+        (
+            "abfss://box@account.dfs.core.windows.net/base",
+            "abfss://box@account.dfs.core.chinacloudapi.cn/base/t",
+            "abfss://box@account.dfs.core.chinacloudapi.cn/base/t",
+        ),
+        (
+            "https://account.z12.blob.storage.azure.net/box/base",
+            "abfss://box@account.z12.dfs.storage.azure.net/base/t",
+            "t",
+        ),
+        (
+            "abfss://box@account.privatelink.dfs.core.windows.net/base",
+            "abfss://box@account.dfs.core.windows.net/base/t",
+            "t",
+        ),
+        (
+            "abfss://box@account.dfs.core.windows.net/base",
+            "az://other/t",
+            "abfss://other@account.dfs.core.windows.net/t",
         ),
         (
             "s3://lake",
@@ -71,6 +108,10 @@ def test_a_table_has_one_location_however_its_name_is_spelled(
         ("s3://lake", "bad\nname", "control character"),
         ("az://box", "abfss://box@account.dfs.core.windows.net/t", "two ways"),
         ("az://box", "abfss://box@account.example.org/t", "not of the form"),
+        ("az://box", "abfss://account.dfs.core.windows.net/box/t", "not of the form"),
+        ("az://box", "https://account.blob.core.windows.net", "names no container"),
+        ("az://box", "https://example.org/box/t", "unknown scheme"),
+        ("az://box", "abfss://work@onelake.dfs.fabric.microsoft.com/i.Lakehouse/t", "OneLake"),
     ],
 )
 def test_an_invalid_or_ambiguous_name_is_refused(root: str, name: str, says: str) -> None:
@@ -93,6 +134,22 @@ def test_credentials_in_a_location_are_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidOperation) as error:
         parse_location("s3://AKIA:hunter2@bucket/t")
     assert "hunter2" not in error.value.message
+
+
+def test_a_token_behind_a_location_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidOperation, match="AZURE_STORAGE_SAS_TOKEN") as error:
+        parse_location("https://account.blob.core.windows.net/box/t?sv=1&sig=hunter2")
+    assert "hunter2" not in error.value.message
+
+
+def test_a_container_without_an_account_is_in_a_given_one() -> None:
+    bare, whole = (
+        parse_location(text) for text in ("az://box/t", "abfss://box@a.dfs.core.windows.net/t")
+    )
+    assert in_account(bare, "a") == whole
+    assert in_account(bare, None) == bare
+    assert in_account(whole, "another") == whole
+    assert in_account(parse_location("s3://box/t"), "a") == parse_location("s3://box/t")
 
 
 def test_a_location_reached_by_two_paths_is_one_location(tmp_path: Path) -> None:

@@ -36,10 +36,11 @@ from lakevilla.settings import Settings
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.sql.expressions.values import literal
+from lakevilla.store.backends.endpoints import azure_account
 from lakevilla.store.backends.object_store import open_store
-from lakevilla.store.backends.reach import Reach, azure_account, outside_paths
+from lakevilla.store.backends.reach import Reach, outside_paths
 from lakevilla.store.effects import Program
-from lakevilla.store.location import refuse_half_scheme, root_location
+from lakevilla.store.location import account_of, in_account, refuse_half_scheme, root_location
 
 __all__ = [
     "Bound",
@@ -285,7 +286,8 @@ def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Acc
             "use a directory or an object store"
         )
     known: dict[str, Access] = pickle.loads(lakes)
-    access = known.get(uri) or Access(LakeAddress(uri, None, Settings()))
+    access = known.get(uri) or _in_its_account(known, uri)
+    access = access or Access(LakeAddress(uri, None, Settings()))
     reach = Reach(uri, [*access.place.elsewhere, *outside_paths(files_outside)])
     return reaching(access, reach.elsewhere)
 
@@ -331,6 +333,15 @@ def lake_at(
         executor.abort()
 
 
+def _in_its_account(known: Mapping[str, Access], uri: str) -> Access | None:
+    """Return the access to a lake on Azure whose location is given without its account."""
+    place = root_location(uri)
+    for root, access in known.items():
+        if place != (lake := root_location(root)) == in_account(place, account_of(lake)):
+            return access
+    return None
+
+
 @lru_cache(maxsize=8)
 def _opened(pickled: bytes) -> LakeClient:
     access: Access = pickle.loads(pickled)
@@ -338,10 +349,10 @@ def _opened(pickled: bytes) -> LakeClient:
     store = open_store(place.root, place.storage_options, settings=place.settings)
     for outside in place.elsewhere:
         store.name(outside)
-    reach = Reach(place.root, place.elsewhere, azure_account(place.storage_options))
+    reach = Reach(store.root.uri, place.elsewhere, azure_account(place.storage_options))
     mount_catalogs(store, access.catalogs, place.settings, reach.admit)
     return LakeClient(
-        place.root,
+        store.root.uri,
         store,
         settings=place.settings,
         conditional_writes=access.conditional_writes,

@@ -7,6 +7,7 @@ Usable without LakeVilla's transactions, in any pyiceberg catalog:
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -18,41 +19,71 @@ from lakevilla.errors import StoreError
 from lakevilla.formats.iceberg.metadata.definition import place_of
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.store.backends.endpoints import PYICEBERG
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import ABSENT, ANY, Found, ObjectInfo, Refused, Stored
 from lakevilla.store.effects import delete, get, put, stat
 from lakevilla.store.runner import Runner
 
-#: pyiceberg's properties, and the storage options with the same meaning.
-_OPTIONS = {
-    "s3.endpoint": "aws_endpoint",
-    "s3.access-key-id": "aws_access_key_id",
-    "s3.secret-access-key": "aws_secret_access_key",
-    "s3.session-token": "aws_session_token",
-    "s3.region": "aws_region",
-    "s3.anonymous": "aws_skip_signature",
-    "client.access-key-id": "aws_access_key_id",
-    "client.secret-access-key": "aws_secret_access_key",
-    "client.session-token": "aws_session_token",
-    "client.region": "aws_region",
-    "adls.account-name": "azure_storage_account_name",
-    "adls.account-key": "azure_storage_account_key",
-    "adls.sas-token": "azure_storage_sas_token",
-    "adls.tenant-id": "azure_storage_tenant_id",
-    "adls.client-id": "azure_storage_client_id",
-    "adls.client-secret": "azure_storage_client_secret",
+#: The parts of a connection string of Azure, and the properties with the same meaning.
+_CONNECTION = {
+    "AccountName": "adls.account-name",
+    "AccountKey": "adls.account-key",
+    "SharedAccessSignature": "adls.sas-token",
 }
 
 
 def storage_options(properties: Properties) -> dict[str, str]:
     """Return the storage options that correspond to pyiceberg's properties."""
-    found = {
-        option: str(properties[name]) for name, option in _OPTIONS.items() if name in properties
+    connection = _connection(str(properties.get("adls.connection-string", "")))
+    given = {
+        **{name: connection[part] for part, name in _CONNECTION.items() if part in connection},
+        **_of_one_host(properties),
+        **properties,
     }
+    found = {option: str(given[name]) for name, option in PYICEBERG.items() if name in given}
+    endpoint = _azure_endpoint(given, connection)
+    if endpoint is not None:
+        found["azure_storage_endpoint"] = endpoint
     if found.get("aws_endpoint", "").startswith("http://"):
         found["aws_allow_http"] = "true"
+    if found.get("azure_storage_endpoint", "").startswith("http://"):
+        found["azure_allow_http"] = "true"
     return found
+
+
+def _connection(text: str) -> dict[str, str]:
+    """Return the parts of a connection string."""
+    return dict(part.strip().partition("=")[::2] for part in text.split(";") if part.strip())
+
+
+def _of_one_host(properties: Properties) -> dict[str, str]:
+    """Return the properties that a catalog implies by a token for one account's host."""
+    prefix = "adls.sas-token."
+    return {
+        name: value
+        for spelled, token in properties.items()
+        if spelled.startswith(prefix)
+        for name, value in (
+            ("adls.account-name", spelled.removeprefix(prefix).partition(".")[0]),
+            ("adls.sas-token", str(token)),
+        )
+    }
+
+
+def _azure_endpoint(given: Properties, connection: Mapping[str, str]) -> str | None:
+    account = given.get("adls.account-name")
+    if "adls.account-host" in given:
+        return f"https://{given['adls.account-host']}"
+    if "adls.blob-storage-authority" in given:
+        scheme = given.get("adls.blob-storage-scheme", "https")
+        authority = str(given["adls.blob-storage-authority"])
+        joined = f"{account}{authority}" if authority.startswith(".") else f"{authority}/{account}"
+        return f"{scheme}://{joined}"
+    if "EndpointSuffix" in connection and "BlobEndpoint" not in connection:
+        return f"https://{account}.blob.{connection['EndpointSuffix']}"
+    return connection.get("BlobEndpoint")
 
 
 def runner_for(location: str, properties: Properties) -> Runner:

@@ -43,7 +43,7 @@ from lakevilla.clock import SystemClock
 from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.forked import lock
 from lakevilla.formats.iceberg import log
-from lakevilla.formats.iceberg.catalog.fileio import StoreFileIO, runner_for
+from lakevilla.formats.iceberg.catalog.fileio import StoreFileIO, runner_for, storage_options
 from lakevilla.formats.iceberg.metadata.definition import (
     MOST_VERSION,
     hint_key,
@@ -54,9 +54,10 @@ from lakevilla.formats.iceberg.metadata.definition import (
 from lakevilla.formats.iceberg.metadata.file import MAIN, Metadata, property_of
 from lakevilla.formats.iceberg.metadata.schema import full_names
 from lakevilla.ids import Ids
+from lakevilla.store.backends.endpoints import azure_account
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
 from lakevilla.store.effects import delete, list_objects, put
-from lakevilla.store.location import root_location
+from lakevilla.store.location import in_account, root_location
 from lakevilla.store.probe import probe
 
 # -------------------- object store catalog
@@ -96,7 +97,8 @@ class ObjectStoreCatalog(MetastoreCatalog):
     def __init__(self, name: str, *, warehouse: str | os.PathLike[str], **properties: str) -> None:
         warehouse = os.fspath(warehouse)
         super().__init__(name, warehouse=warehouse, **properties)
-        self._place = root_location(warehouse)
+        account = azure_account(storage_options(self.properties))
+        self._place = in_account(root_location(warehouse), account)
         self._runner = runner_for(self._place.uri, self.properties)
 
     # -- tables --------------------------------------------------------------------

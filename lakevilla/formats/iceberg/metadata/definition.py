@@ -41,7 +41,15 @@ from lakevilla.formats.layout import (
     SortField,
     contract_digest,
 )
-from lakevilla.store.location import Location, is_plain, parse_location, real_place
+from lakevilla.store.location import (
+    Location,
+    account_of,
+    azure_authorities,
+    in_account,
+    is_plain,
+    parse_location,
+    real_place,
+)
 
 # -------------------- definition
 #
@@ -733,7 +741,7 @@ _JAVA_FILE = re.compile(r"file:/(?!/)")
 _ALIASES = {
     "s3": ("s3", "s3a", "s3n"),
     "gs": ("gs", "gcs"),
-    "az": ("abfss", "abfs", "az", "azure", "adl"),
+    "az": ("abfss", "abfs", "az", "azure", "adl", "wasbs", "wasb"),
 }
 
 
@@ -816,9 +824,12 @@ class TableAddress:
         place = place_of(self.uri)
         if place.scheme == "file":
             return tuple(f"{start}{place.path}/" for start in ("file:///", "/", "file:/"))
-        _, _, rest = self.uri.partition("://")
         schemes = _ALIASES.get(place.scheme, (place.scheme,))
-        return tuple(f"{scheme}://{rest}/" for scheme in schemes)
+        _, _, rest = self.uri.partition("://")
+        rests = {rest: None}  # the own spelling is the first
+        if place.scheme == "az":
+            rests |= {f"{one}/{place.path}": None for one in azure_authorities(place)}
+        return tuple(f"{scheme}://{rest}/" for rest in rests for scheme in schemes)
 
 
 def place_of(uri: str) -> Location:
@@ -827,8 +838,13 @@ def place_of(uri: str) -> Location:
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Return whether two URIs name one directory: local ones are compared with links resolved."""
+    """Return whether two URIs name one directory.
+
+    Local ones are compared with links resolved. Of two on Azure, one without its account is in the
+    account of the other.
+    """
     try:
-        return real_place(place_of(one)) == real_place(place_of(other))
+        a, b = place_of(one), place_of(other)
     except InvalidOperation:
         return False
+    return real_place(in_account(a, account_of(b))) == real_place(in_account(b, account_of(a)))

@@ -1,18 +1,31 @@
-"""Azure's API: no ranges from the end, unquoted ETags in a LIST, accounts in locations."""
+"""Azure's API: what it lacks, what it answers, and the accounts in locations."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 import lakevilla as lv
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.routing import LakeStore
-from lakevilla.store.base import ANY, Failure, Found, Missing, ObjectInfo, Unchanged
+from lakevilla.store.base import (
+    ABSENT,
+    ANY,
+    Failure,
+    Found,
+    Match,
+    Missing,
+    ObjectInfo,
+    Stored,
+    Unchanged,
+)
 from tests.fixtures import azure
-from tests.fixtures.azure import AzureServer, serving_reads
+from tests.fixtures.azure import ACCOUNT, KEY, AzureServer, send, serving_reads, token
 from tests.fixtures.servers import Servers
 
 #: The servers that support all requests of a lake.
@@ -94,7 +107,135 @@ def test_a_location_with_another_account_than_the_options_is_refused(
         open_store(other, server.storage_options)
 
 
-@pytest.mark.parametrize("server", WHOLE, indirect=True)
+def test_directories_of_a_hierarchical_namespace_are_no_objects(
+    server: AzureServer, store: LakeStore
+) -> None:
+    store.put("t/a/k", b"1", ANY)
+    listed = store.list("")
+    assert isinstance(listed, list)
+    assert [one.key for one in listed] == ["t/a/k"]
+    assert store.get("t/a") == Missing()
+    assert store.head("t/a") == Missing()
+
+
+whole = pytest.mark.parametrize("server", WHOLE, indirect=True)
+
+
+@whole
+def test_a_container_is_one_lake_in_each_spelling_of_its_location(server: AzureServer) -> None:
+    root, options = server.new_root(), server.storage_options
+    path = root.rpartition("/")[2]
+    spelled = [
+        root,
+        f"az://{server.container}/{path}",
+        f"abfs://{server.container}/{path}",
+        f"https://{ACCOUNT}.blob.core.windows.net/{server.container}/{path}",
+        f"wasbs://{server.container}@{ACCOUNT}.blob.core.windows.net/{path}",
+    ]
+    for number, one in enumerate(spelled):
+        with lv.connect(one, storage_options=options) as lake:
+            assert lake.root == root
+            if number == 0:
+                lake.create_table("t", [{"id": 0}], format="iceberg")
+            else:
+                lake.run(lambda txn, id_=number: txn.append("t", [{"id": id_}]))
+            for table in (f"{other}/t" for other in spelled):
+                with lake.snapshot() as now:
+                    assert now.read(table).num_rows == number + 1
+
+
+@whole
+def test_the_location_of_an_iceberg_table_names_the_account(server: AzureServer) -> None:
+    root, options = server.new_root(), server.storage_options
+    bare = f"az://{server.container}/{root.rpartition('/')[2]}"
+    with lv.connect(bare, storage_options=options) as lake:
+        lake.create_table("t", [{"id": 0}], format="iceberg")
+    metadata = open_store(root, options).get("t/metadata/v1.metadata.json")
+    assert isinstance(metadata, Found)
+    assert json.loads(metadata.body)["location"] == f"{root}/t"
+
+
+@whole
+def test_pyiceberg_reads_and_writes_by_its_own_names_of_options(server: AzureServer) -> None:
+    root = server.new_root()
+    properties = {
+        "adls.account-name": ACCOUNT,
+        "adls.account-key": KEY,
+        "adls.blob-storage-authority": server.endpoint.removeprefix("http://"),
+        "adls.blob-storage-scheme": "http",
+    }
+    bare = f"abfss://{server.container}/{root.rpartition('/')[2]}"
+    catalog = ObjectStoreCatalog("tests", warehouse=bare, **properties)
+    rows = pa.table({"id": [1, 2]})
+    catalog.create_table(("db", "t"), rows.schema).append(rows)
+    with lv.connect(root, storage_options=server.storage_options) as lake:
+        lake.register({"t": "db/t"})
+        lake.run(lambda txn: txn.append("t", [{"id": 3}]))
+    found = catalog.load_table(("db", "t"))
+    assert found.location() == f"{root}/db/t"
+    assert sorted(found.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+@whole
+def test_the_emulators_option_reaches_it(
+    server: AzureServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", server.endpoint)
+    root = f"az://{server.container}/{server.new_root().rpartition('/')[2]}"
+    emulated = open_store(root, {"azure_storage_use_emulator": "true"})
+    stored = emulated.put("k", b"1", ABSENT)
+    assert isinstance(stored, Stored)
+    assert emulated.root == open_store(root, server.storage_options).root
+    assert isinstance(open_store(root, server.storage_options).get("k"), Found)
+
+
+@whole
+def test_a_token_allows_what_it_permits_and_errors_name_it(server: AzureServer) -> None:
+    root, options = server.new_root(), server.storage_options
+    del options["azure_storage_account_key"]
+    with lv.connect(root, storage_options=options | {"sas_token": token("rwdlac")}) as lake:
+        lake.create_table("t", [{"id": 0}])
+    reader = open_store(root, options | {"sas_token": token("rl")})
+    assert isinstance(reader.get("_lakevilla/HEAD.json"), Found)
+    for refused in (
+        reader.put("k", b"1", ABSENT),
+        reader.delete("_lakevilla/HEAD.json"),
+        reader.copy_object("_lakevilla/HEAD.json", "k"),
+    ):
+        assert isinstance(refused, Failure)
+        assert refused.permanent
+        assert refused.reason.startswith("403")
+    assert isinstance(reader.get("_lakevilla/HEAD.json"), Found)
+    with lv.connect(root, storage_options=options | {"sas_token": token("rl")}) as lake:
+        assert lake.read("t").num_rows == 1
+        with pytest.raises(lv.StoreError, match="403"):
+            lake.run(lambda txn: txn.append("t", [{"id": 1}]))
+
+
+@whole
+def test_a_delete_in_a_missing_container_names_it_at_once(server: AzureServer) -> None:
+    outcome = open_store(server.nowhere, server.storage_options).delete("k")
+    assert isinstance(outcome, Failure)
+    assert outcome.of_store
+    assert "there is no such bucket or container" in outcome.reason
+
+
+@whole
+def test_an_object_on_which_another_client_holds_a_lease_is_named(
+    server: AzureServer, store: LakeStore
+) -> None:
+    stored = store.put("k", b"1", ABSENT)
+    assert isinstance(stored, Stored)
+    lease = {"x-ms-lease-action": "acquire", "x-ms-lease-duration": "-1"}
+    path = f"{server.container}/{store.root.path}/k"
+    assert send(server, "PUT", path, {"comp": "lease"}, lease).status == 201
+    outcome = store.put("k", b"2", Match(stored.token))
+    assert isinstance(outcome, Failure)
+    assert outcome.permanent
+    assert "break the lease" in outcome.reason
+
+
+@whole
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_a_lake_on_azure_is_written_and_opened_again(server: AzureServer, form: str) -> None:
     root, options = server.new_root(), server.storage_options

@@ -347,6 +347,7 @@ SPELLINGS = {
     ],
     "plain": ["/away/f.parquet", "file:/away/f.parquet", "file:///away/f.parquet"],
     "s3": ["s3://away/f.parquet", "s3a://away/f.parquet", "s3n://away/f.parquet"],
+    "azure": [f"{scheme}://c@a.dfs.core.windows.net/f.parquet" for scheme in ("abfss", "abfs")],
 }
 
 

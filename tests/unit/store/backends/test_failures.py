@@ -7,6 +7,9 @@ import pytest
 from lakevilla.store.backends.failures import classify_failure
 from lakevilla.store.base import Failure
 
+#: No request gets through to the store.
+ALL = {"permanent", "of_store"}
+
 
 def said(status: int, code: str = "") -> str:
     return (
@@ -120,3 +123,51 @@ def test_options_in_errors_have_the_names_that_the_provider_uses(
 ) -> None:
     assert names[0] in classify_failure(broke("Connect"), provider=provider).reason
     assert names[1] in classify_failure(said(401), provider=provider).reason
+
+
+AZURES = "Generic MicrosoftAzure error: "
+
+
+def deleted(status: int, reason: str) -> str:
+    """Return the error for an object whose deletion Azure refused in a batch."""
+    return (
+        f"{AZURES}Bulk delete request failed for key a/(code: 200)/k: {reason} (code: {status})"
+        "\n\nDebug source:\nGeneric { store }"
+    )
+
+
+TOKEN = (
+    f"{AZURES}Error performing token request: Error performing POST https://login.example.org/t in "
+    "1ms - "
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "words"),
+    [
+        (deleted(403, "This request is not authorized"), {"permanent"}, "403: the credentials"),
+        (deleted(503, "The server is busy."), {"ambiguous", "throttled"}, "503"),
+        (deleted(404, "The specified container does not exist."), ALL, "no such bucket"),
+        (f"{AZURES}'az account get-access-token' command failed: Azure Cli", ALL, "run `az login`"),
+        (f"{AZURES}Error reading federated token file", ALL, "AZURE_FEDERATED_TOKEN_FILE"),
+        (f"{TOKEN}Server returned non-2xx status code: 401 Unauthorized", ALL, "refused a token"),
+        (f"{TOKEN}Server returned non-2xx status code: 503 Busy", set(), "no token"),
+        (f"{TOKEN}HTTP error HttpError {{ kind: Timeout }}", set(), "no token"),
+        (said(403, "AuthorizationPermissionMismatch"), {"permanent"}, "Blob Data Contributor"),
+        (said(403, "KeyBasedAuthenticationNotPermitted"), ALL, "AZURE_CLIENT_ID"),
+        (said(409, "ContainerBeingDeleted"), ALL, "choose another one"),
+        (said(409, "BlobImmutableDueToPolicy"), {"permanent"}, "a policy keeps"),
+        (said(409, "BlobArchived"), {"permanent"}, "rehydrate"),
+        (said(412, "LeaseIdMissing"), {"permanent"}, "break the lease"),
+        (said(400, "InvalidBlockList"), {"ambiguous"}, "another upload"),
+        (broke("Unknown", "BadScheme"), ALL, "AZURE_ALLOW_HTTP"),
+    ],
+)
+def test_a_failure_on_azure_is_named_and_says_what_to_do(
+    text: str, flags: set[str], words: str
+) -> None:
+    failure = classify_failure(text, provider="az")
+    names = ("ambiguous", "throttled", "conflict", "permanent", "of_store")
+    assert {name for name in names if getattr(failure, name)} == flags
+    assert words in failure.reason
+    assert "hunter2" not in failure.reason

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 
 import pytest
 
@@ -38,6 +40,134 @@ def test_options_of_several_providers_may_be_given_together(root: str) -> None:
 def test_an_unknown_option_is_refused_by_name(root: str, key: str) -> None:
     with pytest.raises(InvalidOperation, match=f"{key.lower()!r} is not known"):
         open_store(root, KEYS | {key: "hunter2"})
+
+
+@pytest.mark.parametrize(
+    ("key", "advice"),
+    [
+        ("adls.account-key", "pyiceberg's name of azure_storage_account_key"),
+        ("s3.endpoint", "pyiceberg's name of aws_endpoint"),
+        ("adls.connection-string", "a property of pyiceberg"),
+        (
+            "fs.azure.account.key.acct.dfs.core.windows.net",
+            "Hadoop's name of azure_storage_account_key",
+        ),
+        ("fs.azure.account.auth.type", "a property of Hadoop or Spark"),
+        ("fs.s3a.endpoint", "Hadoop's name of aws_endpoint_url"),
+        ("connection_string", "the parts of a connection string"),
+        ("azure_account_nam", "correct its name"),
+        ("aws_profile", "pass boto3_session"),
+    ],
+)
+def test_the_error_for_an_option_of_another_library_names_the_option_to_use(
+    key: str, advice: str
+) -> None:
+    with pytest.raises(InvalidOperation, match=re.escape(advice)) as error:
+        open_store("az://c/x", AZURE | {key: "hunter2"})
+    assert "hunter2" not in error.value.message
+
+
+AZURE = {"azure_storage_account_name": "mine", "azure_storage_account_key": "aGVsbG8="}
+MINE = "abfss://c@mine.dfs.core.windows.net/x"
+KEYS_OF_CREDENTIALS: list[dict[str, str]] = [
+    {"account_key": "aGVsbG8="},
+    {"azure_storage_access_key": "aGVsbG8="},
+    {"azure_storage_sas_token": "sv=1&sig=x"},
+    {"sas_key": "?sv=1&sig=x"},
+    {"azure_client_id": "i", "azure_client_secret": "s", "azure_tenant_id": "t"},
+    {"azure_client_id": "i", "azure_tenant_id": "t", "azure_federated_token_file": "/f"},
+    {"azure_use_azure_cli": "true"},
+    {"azure_msi_endpoint": "http://127.0.0.1/msi"},
+    {"bearer_token": "t"},
+    {"azure_skip_signature": "true"},
+]
+
+
+@pytest.mark.parametrize("credentials", KEYS_OF_CREDENTIALS, ids=lambda each: next(iter(each)))
+def test_each_kind_of_credentials_for_azure_is_understood(credentials: dict[str, str]) -> None:
+    store = open_store("az://c/x", {"account_name": "mine", **credentials})
+    assert store.root.uri == MINE
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "uri"),
+    [
+        (AZURE, {}, MINE),
+        ({"account_name": "mine"}, {"AZURE_STORAGE_ACCOUNT_NAME": "theirs"}, MINE),
+        ({}, {"AZURE_STORAGE_ACCOUNT_NAME": "mine"}, MINE),
+        (AZURE | {"endpoint": "https://mine.blob.core.windows.net"}, {}, MINE),
+        (AZURE | {"endpoint": "https://mine.privatelink.blob.core.windows.net"}, {}, MINE),
+        (AZURE | {"endpoint": "https://proxy.example.org/mine"}, {}, MINE),
+        (
+            AZURE | {"azure_storage_endpoint": "https://mine.blob.core.chinacloudapi.cn"},
+            {},
+            "abfss://c@mine.dfs.core.chinacloudapi.cn/x",
+        ),
+        (
+            {"azure_storage_use_emulator": "true"},
+            {},
+            "abfss://c@devstoreaccount1.dfs.core.windows.net/x",
+        ),
+    ],
+)
+def test_a_container_is_in_the_account_that_the_options_or_the_environment_name(
+    options: dict[str, str],
+    environment: dict[str, str],
+    uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    store = open_store("az://c/x", options)
+    assert store.root.uri == uri
+    assert open_store(uri, options).root == store.root
+
+
+@pytest.mark.parametrize(
+    ("root", "options", "says"),
+    [
+        ("abfss://c@theirs.dfs.core.windows.net/x", AZURE, r"account 'theirs'.*'mine'"),
+        (
+            "abfss://c@theirs.dfs.core.windows.net/x",
+            {"azure_tenant_id": "t", "endpoint": "https://mine.blob.core.windows.net"},
+            r"account 'theirs'.*endpoint is of the account 'mine'",
+        ),
+        (MINE, AZURE | {"endpoint": "http://127.0.0.1:1/other", "allow_http": "true"}, "'other'"),
+        (
+            MINE,
+            AZURE | {"endpoint": "http://127.0.0.1:1", "allow_http": "true"},
+            "write http://127.0.0.1:1/devstoreaccount1",
+        ),
+        (MINE, AZURE | {"endpoint": "http://azurite:1/", "allow_http": "true"}, "azurite:1/devst"),
+        (
+            MINE,
+            AZURE | {"endpoint": "https://mine.blob.core.windows.net", "use_emulator": "true"},
+            "leave one of them out",
+        ),
+        ("az://c/x", {"account_key": "aGVsbG8="}, "set AZURE_STORAGE_ACCOUNT_NAME"),
+        ("az://c/x", AZURE | {"endpoint": "https://onelake.blob.fabric.microsoft.com"}, "OneLake"),
+        ("az://c/x", AZURE | {"azure_use_fabric_endpoint": "true"}, "OneLake"),
+    ],
+)
+def test_options_that_do_not_fit_an_azure_location_are_refused(
+    root: str, options: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(InvalidOperation, match=says):
+        open_store(root, options)
+
+
+def test_the_environments_key_is_not_sent_to_another_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "mine")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "aGVsbG8=")
+    assert open_store(MINE).root.uri == MINE
+    with pytest.raises(InvalidOperation, match=r"account 'theirs'.*of the account 'mine'"):
+        open_store("abfss://c@theirs.dfs.core.windows.net/x")
 
 
 def test_an_option_given_twice_is_refused() -> None:
