@@ -16,7 +16,7 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions rck models lint format soak integration bench-smoke docs docs-check clean
+.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions rck models lint format soak clouds integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
@@ -33,6 +33,7 @@ help:
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
 	@echo "make docs-check   each page of it, and of the gateway, in a headless Chromium, at phone and desk width"
 	@echo "make soak         the long runs: simulation, kills, memory"
+	@echo "make clouds       the contracts on Azurite (npm), as \`make test-all\` has them in memory"
 	@echo "make integration  the suite against MinIO (built with Go) or LAKEVILLA_S3_ENDPOINT"
 	@echo "make bench-smoke  a short benchmark beside deltalake and DuckLake"
 
@@ -118,6 +119,15 @@ format: $(STAMP)
 soak: java azurite $(STAMP)
 	$(PYTEST) --timeout 0 -m 'not integration' --search soak --seeds today
 	$(BIN)/lakevilla bench run rewrite -p gigabytes=4 -p limit_gb=1.5 -p repeats=1 -p systems=LakeVilla
+
+# The contracts on a server that `make test-all` runs them on in part only (CLOUDS: which).
+CLOUDS ?= azurite
+
+clouds: azurite $(STAMP)
+	for server in $(CLOUDS); do \
+		$(PYTEST) --server $$server -k "memory or remote" tests/contract/recovery \
+			tests/contract/queues tests/contract/refs tests/contract/maintenance || exit; \
+	done
 
 integration: $(STAMP)
 	$(BIN)/python tests/integration/with_minio.py -- $(PYTEST) tests/contract/store tests/integration

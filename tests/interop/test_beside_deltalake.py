@@ -320,7 +320,7 @@ def test_log_entries_have_the_parts_that_deltalake_shows_as_history(place: Place
     assert (int(metrics[3]["num_updated_rows"]), int(metrics[3]["num_inserted_rows"])) == (1, 1)
 
 
-def test_tables_on_s3_are_read_by_deltalake_and_its_tables_by_lakevilla(
+def test_tables_on_a_server_are_read_by_deltalake_and_its_tables_by_lakevilla(
     request: pytest.FixtureRequest,
 ) -> None:
     place = make_place("remote", request)

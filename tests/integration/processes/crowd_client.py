@@ -32,15 +32,16 @@ def main(root: str, options: str, first: int, work: str, off: float) -> None:
             if work == "update":
                 _update(lake, number)
             else:
-                _append(lake, number)
+                _append(lake, number, ["rows", "others"] if work == "pair" else ["rows"])
                 number += 1
 
 
-def _append(lake: lv.Lake, number: int) -> None:
+def _append(lake: lv.Lake, number: int, tables: list[str]) -> None:
     _tell("asked", number)
     try:
         with lake.transaction() as txn:
-            txn.append("rows", [{"id": number, "n": 0}])
+            for table in tables:
+                txn.append(table, [{"id": number, "n": 0}])
     except lv.CommitOutcomeUnknown as error:
         state = lake.outcome(str(error.txn_id)).state
         _tell("committed" if state == "committed" else "aborted", number)

@@ -30,10 +30,11 @@ from tests.support.places import Place
 
 ROOT = Path(__file__).parents[3]
 _SCRIPT = Path(__file__).with_name("crowd_client.py")
-TABLE = "rows"
+TABLE, OTHER = "rows", "others"
 
-#: What a client does over and over: it appends rows, or adds one and changes it.
-Work = Literal["append", "update"]
+#: What a client does over and over: it appends rows, or adds one and changes it, or appends to two
+#: tables at once.
+Work = Literal["append", "update", "pair"]
 
 
 def revision(name: str, directory: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Share a table on an S3 server, which implements ranges and conditions itself."""
+"""Share a table on a server, which implements ranges and conditions itself."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import put
 from lakevilla.store.runner import Runner
-from tests.fixtures.s3 import S3Server
+from tests.fixtures.servers import Server
 from tests.support.delta_by_hand import data_file
 
 
-def test_a_table_on_s3_is_shared_with_deltalake(s3_server: S3Server, s3_root: str) -> None:
-    uri, options = f"{s3_root}/sales/t", s3_server.storage_options
+def test_a_table_on_a_server_is_shared_with_deltalake(server: Server, server_root: str) -> None:
+    uri, options = f"{server_root}/sales/t", server.storage_options
     for number in range(4):
         rows = pa.table({"p": [f"a {number}", "ü"], "id": [number, -number]})
         write_deltalake(uri, rows, mode="append", partition_by=["p"], storage_options=options)
     settings = Settings()
-    store = open_store(s3_root, options, settings=settings)
+    store = open_store(server_root, options, settings=settings)
     runner = Runner(store, Ids(SystemClock(), random.Random(1)), settings)
     delta = DeltaFormat()
     with runner.requests.counting() as made:

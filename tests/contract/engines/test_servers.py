@@ -1,23 +1,21 @@
-"""The engine on a real S3 endpoint: the same verbs, files larger than memory allows included."""
+"""The engine on a real server: the same verbs, files larger than memory allows included."""
 
 from __future__ import annotations
-
-import secrets
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from lakevilla.settings import Settings
-from tests.fixtures.s3 import S3Server
+from tests.fixtures.servers import Server
 from tests.support.engine_lake import Lake, ordered
 
 
 @pytest.mark.parametrize("limit_bytes", [8 << 20, 0])
-def test_the_verbs_work_on_s3(s3_server: S3Server, limit_bytes: int) -> None:
+def test_the_verbs_work_on_a_server(server: Server, limit_bytes: int) -> None:
     lake = Lake(
-        f"s3://{s3_server.bucket}/{secrets.token_hex(4)}",
-        {**s3_server.storage_options, "aws_conditional_put": "etag"},
+        server.new_root(),
+        {**server.storage_options, "aws_conditional_put": "etag"},
         settings=Settings(in_memory_file_limit_bytes=limit_bytes),
     )
     rows = pa.table({"k": np.arange(50_000), "p": np.arange(50_000) % 3, "s": ["é"] * 50_000})
