@@ -81,10 +81,12 @@ def shown_endpoint(
     provider: str, options: Mapping[str, str], environment: Mapping[str, str]
 ) -> str | None:
     """Return the endpoint for messages, as scheme, host and port: the rest may hold a secret."""
-    given = _given(provider, options, environment)
+    given = [endpoint for _, endpoint in _given(provider, options, environment)]
+    if provider == "az" and _is_set(_USES_EMULATOR, options, environment):
+        given = [environment.get("AZURITE_BLOB_STORAGE_URL", "http://127.0.0.1:10000")]
     if not given:
         return None
-    url = urlsplit(given[0][1])
+    url = urlsplit(given[0])
     return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
 
 

@@ -82,8 +82,8 @@ _HINTS = {
 _HINTS_OF_CODES = {
     "AuthorizationPermissionMismatch": "the identity, or the token, may not do this: give it the "
     "role Storage Blob Data Contributor on the container, or the permissions racwdl",
-    "AuthorizationFailure": "the account's network rules, or the token, forbid it: allow this "
-    "machine's network, or check the token's permissions",
+    "AuthorizationFailure": "the account's network rules, the key or the token forbid it: check "
+    "{credentials} " + _WHERE + ", or allow this machine's network",
     "KeyBasedAuthenticationNotPermitted": "the account refuses keys: pass an identity, such as "
     "AZURE_CLIENT_ID with its secret",
     "PublicAccessNotPermitted": "the container can't be read without credentials: set "

@@ -112,3 +112,8 @@ def test_an_endpoint_is_shown_without_its_secrets() -> None:
     assert shown_endpoint("s3", options, {}) == "https://host:9000"
     assert shown_endpoint("s3", {}, {"AWS_ENDPOINT_URL": "http://host"}) == "http://host"
     assert shown_endpoint("s3", {}, {}) is None
+    emulated = {"azure_storage_use_emulator": "true"}
+    assert shown_endpoint("az", emulated, {}) == "http://127.0.0.1:10000"
+    elsewhere = {"AZURITE_BLOB_STORAGE_URL": "http://azurite:1"}
+    assert shown_endpoint("az", emulated, elsewhere) == "http://azurite:1"
+    assert shown_endpoint("az", {}, elsewhere) is None
