@@ -180,8 +180,10 @@ UNSAFE_WRITERS = {
     "aws_s3_locking_provider": "dynamodb",
 }
 _ACCOUNT_NAME = ("azure_storage_account_name", "account_name")
-#: Secrets of one account of Azure, not of the caller.
-_ACCOUNT_SECRETS = frozenset(
+#: Kinds of credentials for Azure, in the order in which the client looks for them in options and
+#: environment together.
+_CREDENTIALS = (
+    {"azure_storage_token", "bearer_token", "token"},
     {
         "azure_storage_account_key",
         "azure_storage_access_key",
@@ -189,12 +191,14 @@ _ACCOUNT_SECRETS = frozenset(
         "access_key",
         "account_key",
         "master_key",
-        "azure_storage_sas_key",
-        "azure_storage_sas_token",
-        "sas_key",
-        "sas_token",
-    }
+    },
+    {"azure_federated_token_file", "federated_token_file"},
+    {"azure_storage_client_secret", "azure_client_secret", "client_secret"},
+    {"azure_storage_sas_key", "azure_storage_sas_token", "sas_key", "sas_token"},
+    {"azure_use_azure_cli", "use_azure_cli"},
 )
+#: Secrets of one account of Azure, not of the caller.
+_ACCOUNT_SECRETS = _CREDENTIALS[1] | _CREDENTIALS[4]
 
 
 _EMULATOR = "devstoreaccount1"
@@ -223,9 +227,11 @@ def of_account(
     Raises
     ------
     InvalidOperation
-        They, or the environment, hold an endpoint, a key or a token of another account.
+        They, or the environment, hold an endpoint, a key or a token of another account, or the
+        client would use the environment's credentials instead of theirs.
     """
     name = account.partition(".")[0]
+    _refuse_stronger(config, environment)
     known = {key.lower(): text for key, text in environment.items() if key.startswith("AZURE_")}
     held = [f"{option} in storage_options" for option in config if option in _ACCOUNT_SECRETS]
     held += [f"the environment's {option}" for option in known if option in _ACCOUNT_SECRETS]
@@ -247,6 +253,19 @@ def of_account(
     if "." in account and not given:
         found["azure_storage_endpoint"] = endpoint_of(account)
     return found
+
+
+def _refuse_stronger(config: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    given = [names & config.keys() for names in _CREDENTIALS]
+    first = next((rank for rank, names in enumerate(given) if names), 0)
+    for names in _CREDENTIALS[:first]:
+        for name in sorted(names):
+            if name.startswith("azure_") and name.upper() in environment:
+                raise InvalidOperation(
+                    f"the client would use the environment's {name.upper()} instead of "
+                    f"{min(given[first])} in storage_options: unset the variable, or leave the "
+                    "option out"
+                )
 
 
 def _account_named(options: Mapping[str, str], environment: Mapping[str, str]) -> str | None:

@@ -160,6 +160,39 @@ def test_options_that_do_not_fit_an_azure_location_are_refused(
         open_store(root, options)
 
 
+@pytest.mark.parametrize("name", ["azure_timeout", "timeout", "azure_connect_timeout"])
+def test_a_time_limit_is_understood_with_and_without_the_providers_prefix(name: str) -> None:
+    open_store("az://c/x", AZURE | {name: "5s"})
+    open_store("s3://b/x", {"aws_region": "r", name.replace("azure", "aws"): "5s"})
+
+
+@pytest.mark.parametrize(
+    ("option", "variable", "refused"),
+    [
+        ("sas_token", "AZURE_STORAGE_ACCOUNT_KEY", True),
+        ("azure_use_azure_cli", "AZURE_STORAGE_SAS_TOKEN", True),
+        ("account_key", "AZURE_STORAGE_TOKEN", True),
+        ("account_key", "AZURE_STORAGE_SAS_TOKEN", False),
+        ("account_key", "AZURE_STORAGE_ACCESS_KEY", False),
+        ("bearer_token", "AZURE_STORAGE_ACCOUNT_KEY", False),
+        ("sas_token", "TOKEN", False),
+    ],
+)
+def test_credentials_of_the_environment_do_not_take_the_place_of_an_option(
+    option: str, variable: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    value = {"azure_use_azure_cli": "true", "sas_token": "sv=1&sig=x"}.get(option, "aGVsbG8=")
+    monkeypatch.setenv(variable, "sv=1&sig=x" if "SAS" in variable else "aGVsbG8=")
+    options = {"account_name": "mine", option: value}
+    if not refused:
+        open_store("az://c/x", options)
+        return
+    with pytest.raises(InvalidOperation, match=rf"{variable} instead of {option}"):
+        open_store("az://c/x", options)
+
+
 def test_the_environments_key_is_not_sent_to_another_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
