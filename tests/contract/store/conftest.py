@@ -18,7 +18,7 @@ from lakevilla.store.location import root_location
 from lakevilla.store.runner import Runner
 from tests.fixtures.servers import SERVERS
 
-BACKENDS = ["memory", "memory without suffixes", "local", *SERVERS]
+BACKENDS = ["memory", "memory as Azure", "local", *SERVERS]
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,25 @@ class Place:
         return open_store(self.root, self.storage_options)
 
 
-class PlaceWithoutSuffixes(Place):
-    """A store that, like Azure, can't read a range counted from an object's end."""
+class LimitedPlace(Place):
+    """A store that lacks what Azure lacks: ranges from the end, copies, and some names."""
 
     def open(self) -> LakeStore:
-        def backend(_: object) -> ObstoreBackend:
-            store: Any = _WithoutSuffixes(MemoryStore())
-            return ObstoreBackend(store, capabilities=Capabilities(suffix_ranges=False))
+        limits = Capabilities(suffix_ranges=False, copied_bytes=0, literal_names=False)
+        store = _Limited()
+        return LakeStore(
+            root_location(self.root), lambda _: ObstoreBackend(store, capabilities=limits)
+        )
 
-        return LakeStore(root_location(self.root), backend)
 
-
-class _WithoutSuffixes:
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-
-    def get(self, path: str, *, options: dict[str, Any]) -> object:
-        if isinstance(options.get("range"), dict):
+class _Limited(MemoryStore):
+    def get(self, path: str, *, options: Any = None) -> Any:
+        if isinstance((options or {}).get("range"), dict):
             raise NotSupportedError("suffix ranges are not supported")
-        return self._store.get(path, options=options)  # type: ignore[arg-type]
+        return super().get(path, options=options)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+    def copy(self, from_: str, to: str, *, overwrite: bool = True) -> None:
+        raise NotSupportedError("copies are not supported")
 
 
 def capabilities(store: LakeStore) -> Capabilities:
@@ -64,7 +61,7 @@ def capabilities(store: LakeStore) -> Capabilities:
 
 def make_place(backend: str, request: pytest.FixtureRequest) -> Place:
     if backend.startswith("memory"):
-        return (Place if backend == "memory" else PlaceWithoutSuffixes)("memory://")
+        return (Place if backend == "memory" else LimitedPlace)("memory://")
     if backend == "local":
         return Place(str(request.getfixturevalue("tmp_path") / "lake"))
     server = request.getfixturevalue("servers")[backend]

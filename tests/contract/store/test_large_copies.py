@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakevilla.store.backends import object_store as large_copies
+from lakevilla.store.backends import object_store
 from lakevilla.store.backends.object_store import CAPABILITIES, open_store
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import AnyVersion, Failure, Found, Missing, Stored
@@ -31,7 +31,7 @@ def store(
     """Return a store that refuses to copy more than 8 MiB, as S3 does above 5 GB."""
     limited = replace(CAPABILITIES["s3"], copied_bytes=8 * 1024**2)
     monkeypatch.setitem(CAPABILITIES, "s3", limited)
-    monkeypatch.setattr(large_copies, "_PART_BYTES", 5 * 1024**2)
+    monkeypatch.setattr(object_store, "_COPIED_PART_BYTES", 5 * 1024**2)
     refused: list[str] = []
 
     def fails(method: str, path: str) -> tuple[int, bool] | None:
