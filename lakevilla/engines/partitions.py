@@ -20,8 +20,9 @@ from lakevilla.formats.layout import Layout
 #: Bytes of a directory's name; file systems allow up to 255.
 _LONGEST_NAME = 200
 _NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
-# The characters that Hive and Spark escape in a directory name.
-_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+# The characters that Hive and Spark escape in a directory name, and a dot at its end, which Azure
+# would drop.
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]|\.\Z")
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 
 
@@ -136,7 +137,7 @@ def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str
 
 
 def partition_directory(values: list[tuple[str, str | None]]) -> str:
-    """Return a file's directory: ``column=value`` parts, escaped as Hive does; "" for no values."""
+    """Return a file's directory: ``column=value`` parts, escaped as Hive does; "" for none."""
     return "/".join(
         f"{_escape(name)}={_NULL_DIRECTORY if value is None else _escape(value)}"
         for name, value in values
@@ -187,7 +188,7 @@ def _values_at(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
 
 
 def _cut(name: str) -> str:
-    return name.encode()[:_LONGEST_NAME].decode(errors="ignore")
+    return name.encode()[:_LONGEST_NAME].decode(errors="ignore").rstrip(".")
 
 
 def _escape(text: str) -> str:

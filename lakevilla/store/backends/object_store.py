@@ -266,7 +266,7 @@ class ObstoreBackend:
         in_parts = mode == "overwrite" and len(body) > _MULTIPART_BYTES
         outcome = self._attempt(
             lambda: self._store.put(
-                self._key(key), body, mode=mode, use_multipart=in_parts, chunk_size=_PART_BYTES
+                self._new_key(key), body, mode=mode, use_multipart=in_parts, chunk_size=_PART_BYTES
             )
         )
         if isinstance(outcome, BaseException):
@@ -277,7 +277,7 @@ class ObstoreBackend:
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
         outcome = self._attempt(
-            lambda: self._store.put(self._key(key), Path(path), chunk_size=_PART_BYTES)
+            lambda: self._store.put(self._new_key(key), Path(path), chunk_size=_PART_BYTES)
         )
         return (
             self._failure(outcome)
@@ -289,7 +289,7 @@ class ObstoreBackend:
         if self.capabilities.copied_bytes == 0:
             info = self.head(source)
             return self._copied_in_parts(info, key) if isinstance(info, ObjectInfo) else info
-        outcome = self._attempt(lambda: self._store.copy(self._key(source), self._key(key)))
+        outcome = self._attempt(lambda: self._store.copy(self._key(source), self._new_key(key)))
         if isinstance(outcome, BaseException):
             if _is_missing_object(outcome):
                 return Missing()
@@ -310,7 +310,7 @@ class ObstoreBackend:
             return bytes(self._store.get(self._key(info.key), options=options).bytes())
 
         def writer(part: int) -> PartWriter:
-            return open_writer(self._store, self._key(key), buffer_size=part, max_concurrency=2)
+            return open_writer(self._store, self._new_key(key), buffer_size=part, max_concurrency=2)
 
         outcome = self._attempt(lambda: write_parts(info, fetch, writer))
         if isinstance(outcome, BaseException):
@@ -367,12 +367,21 @@ class ObstoreBackend:
 
     def _key(self, key: str) -> str:
         """Refuse a key that could leave its directory, or that the store would change."""
-        if not self.capabilities.literal_names and _CHANGED_ON_AZURE.search(key):
+        if not self.capabilities.literal_names and "\\" in key:
             raise InvalidOperation(
-                f"key {key!r} has a backslash, or a part that ends with a dot, and Azure stores it "
-                "under another name: name the table or the file without it"
+                f"key {key!r} has a backslash, which Azure takes for a slash: name the table or "
+                "the file without it"
             )
         return check_key(key)
+
+    def _new_key(self, key: str) -> str:
+        """Refuse a key that no new object may have; other clients may have stored one."""
+        if not self.capabilities.literal_names and _ENDS_WITH_A_DOT.search(key):
+            raise InvalidOperation(
+                f"key {key!r} has a part that ends with a dot, which Azure advises against, as it "
+                "may drop the dot: name the table or the file without it"
+            )
+        return self._key(key)
 
     def _token(self, meta: ObjectMeta | PutResult) -> Token:
         tag = meta.get("e_tag")
@@ -418,8 +427,8 @@ class ObstoreBackend:
 # ------------------------------------------------------------ errors, values
 
 
-#: A backslash becomes a slash, and the dots at the end of a name or of a directory's go away.
-_CHANGED_ON_AZURE = re.compile(r"\\|\.(?:/|$)")
+#: https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
+_ENDS_WITH_A_DOT = re.compile(r"\.(?:/|$)")
 
 
 def _ends_after(key: str, page: Sequence[ObjectInfo]) -> bool:

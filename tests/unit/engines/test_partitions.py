@@ -53,9 +53,9 @@ def test_nested_partition_columns_are_refused() -> None:
 
 
 def test_directory_names_of_partitions_are_escaped_as_by_hive() -> None:
-    values = [("a b", "x=y/z"), ("c", None), ("d", "100%: ü")]
+    values = [("a b", "x=y/z"), ("c", None), ("d", "100%: ü"), ("e", "Inc."), ("f", "..")]
     assert partition_directory(values) == (
-        "a b=x%3Dy%2Fz/c=__HIVE_DEFAULT_PARTITION__/d=100%25%3A ü"
+        "a b=x%3Dy%2Fz/c=__HIVE_DEFAULT_PARTITION__/d=100%25%3A ü/e=Inc%2E/f=.%2E"
     )
     assert partition_directory([]) == ""
 

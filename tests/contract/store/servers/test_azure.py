@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import lakevilla as lv
 from lakevilla.errors import InvalidOperation
@@ -233,6 +234,23 @@ def test_an_object_on_which_another_client_holds_a_lease_is_named(
     assert isinstance(outcome, Failure)
     assert outcome.permanent
     assert "break the lease" in outcome.reason
+
+
+@whole
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_partitions_whose_values_azure_would_change_are_written(
+    server: AzureServer, form: str
+) -> None:
+    root, options = server.new_root(), server.storage_options
+    values = ["Inc.", "a\\b", "..", ".", "a/b.", "x" * 199 + ".y"]
+    rows = [{"p": value, "id": number} for number, value in enumerate(values)]
+    with lv.connect(root, storage_options=options) as lake:
+        lake.create_table("t", rows, format=form, partition_by=["p"])
+        found = lake.read("t").to_pylist()
+        assert sorted(found, key=lambda row: row["id"]) == rows
+    if form == "delta":
+        theirs = DeltaTable(f"{root}/t", storage_options=options).to_pyarrow_table().to_pylist()
+        assert sorted(theirs, key=lambda row: row["id"]) == rows
 
 
 @whole

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime
 
 import pytest
 
 import lakevilla as lv
 from lakevilla.api.spark.source.options import ReadOptions
-from lakevilla.api.spark.source.tables import access_to
+from lakevilla.api.spark.source.tables import Access, access_to
+from lakevilla.engines.spark.tasks import LakeAddress
 
 GIVEN = {"lake": "s3://bucket/lake", "path": "sales/orders"}
 
@@ -99,3 +101,17 @@ def test_an_error_for_an_invalid_where_option_does_not_blame_the_present_time() 
         with pytest.raises(lv.InvalidOperation) as told:
             ReadOptions.of({**GIVEN, "where": where}).predicate(where)
         assert "present time" not in str(told.value)
+
+
+def test_a_lake_on_azure_is_found_by_its_location_without_the_account() -> None:
+    root, options = "abfss://c@mine.dfs.core.windows.net/lake", {"account_name": "mine"}
+    known = {
+        place: Access(LakeAddress(place, given, lv.Settings()))
+        for place, given in {"s3://c/lake": None, root: options}.items()
+    }
+    lakes = pickle.dumps(known)
+
+    for spelled in (root, "az://c/lake", "abfs://c@mine.blob.core.windows.net/lake"):
+        assert access_to(lakes, spelled).place.storage_options == options
+    for other in ("az://c/other", "abfss://c@theirs.dfs.core.windows.net/lake"):
+        assert access_to(lakes, other).place.storage_options is None
