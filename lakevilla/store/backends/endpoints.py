@@ -232,19 +232,11 @@ def of_account(
     """
     name = account.partition(".")[0]
     _refuse_stronger(config, environment)
-    known = {key.lower(): text for key, text in environment.items() if key.startswith("AZURE_")}
-    held = [f"{option} in storage_options" for option in config if option in _ACCOUNT_SECRETS]
-    held += [f"the environment's {option}" for option in known if option in _ACCOUNT_SECRETS]
-    named = _account_named(config, environment)
-    if held and named is not None and named != name:
-        raise InvalidOperation(
-            f"the location is in the account {name!r}, and {held[0]} is of the account {named!r}: "
-            "correct one of them, or give credentials for both accounts (a client id and secret)"
-        )
+    _refuse_others_secrets(name, config, environment)
     found = {option: value for option, value in config.items() if option not in _ACCOUNT_NAME}
     given = _given("az", config, environment)
     for source, endpoint in given[:1]:
-        other = _account_behind(endpoint)
+        other = _account_behind(endpoint) or _account_named(config, environment)
         if other is not None and other != name:
             raise InvalidOperation(
                 f"the location is in the account {name!r}, and {source} is of the account "
@@ -253,6 +245,28 @@ def of_account(
     if "." in account and not given:
         found["azure_storage_endpoint"] = endpoint_of(account)
     return found
+
+
+def _refuse_others_secrets(
+    name: str, config: Mapping[str, str], environment: Mapping[str, str]
+) -> None:
+    """Refuse the key or token of another account; one in the options comes before all others."""
+    held = [option for option in config if option in _ACCOUNT_SECRETS]
+    named = next((config[option] for option in _ACCOUNT_NAME if option in config), None)
+    where = "in storage_options"
+    if not held:
+        held = [
+            variable
+            for variable in environment
+            if variable.startswith("AZURE_") and variable.lower() in _ACCOUNT_SECRETS
+        ]
+        named, where = _account_named(config, environment), "of the environment"
+    if held and named is not None and named != name:
+        raise InvalidOperation(
+            f"the location is in the account {name!r}, and {held[0]} {where} is of the account "
+            f"{named!r}: correct one of them, or give credentials for both accounts (a client id "
+            "and secret)"
+        )
 
 
 def _refuse_stronger(config: Mapping[str, str], environment: Mapping[str, str]) -> None:
@@ -274,11 +288,14 @@ def _account_named(options: Mapping[str, str], environment: Mapping[str, str]) -
 
 
 def _account_behind(endpoint: str) -> str | None:
-    """Return the account whose blobs are at an endpoint, if the endpoint shows it."""
-    account = account_at(_host(endpoint))
+    """Return the account whose blobs are at an endpoint of Azure's, or of an emulator."""
+    host = _host(endpoint)
+    account = account_at(host)
     if account is not None:
         return account.partition(".")[0]
-    return urlsplit(endpoint).path.strip("/").partition("/")[0] or None
+    if _names_no_account(host):
+        return urlsplit(endpoint).path.strip("/").partition("/")[0] or None
+    return None
 
 
 def _host(endpoint: str) -> str:

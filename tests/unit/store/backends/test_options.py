@@ -97,7 +97,7 @@ def test_each_kind_of_credentials_for_azure_is_understood(credentials: dict[str,
         ({}, {"AZURE_STORAGE_ACCOUNT_NAME": "mine"}, MINE),
         (AZURE | {"endpoint": "https://mine.blob.core.windows.net"}, {}, MINE),
         (AZURE | {"endpoint": "https://mine.privatelink.blob.core.windows.net"}, {}, MINE),
-        (AZURE | {"endpoint": "https://proxy.example.org/mine"}, {}, MINE),
+        (AZURE | {"endpoint": "https://proxy.example.org/blobs"}, {}, MINE),
         (
             AZURE | {"azure_storage_endpoint": "https://mine.blob.core.chinacloudapi.cn"},
             {},
@@ -132,6 +132,11 @@ def test_a_container_is_in_the_account_that_the_options_or_the_environment_name(
         (
             "abfss://c@theirs.dfs.core.windows.net/x",
             {"azure_tenant_id": "t", "endpoint": "https://mine.blob.core.windows.net"},
+            r"account 'theirs'.*endpoint is of the account 'mine'",
+        ),
+        (
+            "abfss://c@theirs.dfs.core.windows.net/x",
+            {"account_name": "mine", "endpoint": "https://proxy.example.org"},
             r"account 'theirs'.*endpoint is of the account 'mine'",
         ),
         (MINE, AZURE | {"endpoint": "http://127.0.0.1:1/other", "allow_http": "true"}, "'other'"),
@@ -199,8 +204,10 @@ def test_the_environments_key_is_not_sent_to_another_account(
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "mine")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "aGVsbG8=")
     assert open_store(MINE).root.uri == MINE
-    with pytest.raises(InvalidOperation, match=r"account 'theirs'.*of the account 'mine'"):
-        open_store("abfss://c@theirs.dfs.core.windows.net/x")
+    theirs = "abfss://c@theirs.dfs.core.windows.net/x"
+    with pytest.raises(InvalidOperation, match=r"'theirs'.*of the environment is of .*'mine'"):
+        open_store(theirs)
+    assert open_store(theirs, {"account_key": "aGVsbG8="}).root.uri == theirs
 
 
 def test_an_option_given_twice_is_refused() -> None:
