@@ -112,8 +112,8 @@ def parse_location(text: str) -> Location:
     match = _URI.fullmatch(text)
     if match is None:
         return Location("file", "", _clean(text, text))
-    if match[1].lower() == "https" and _AZURE_HOST.fullmatch(match[2].lower()):
-        return _https_location(text, match[2], match[3])
+    if match[1].lower() == "https" and (account := account_at(match[2])) is not None:
+        return _https_location(text, account, match[3])
     scheme = _SCHEMES.get(match[1].lower())
     if scheme is None:
         raise InvalidOperation(
@@ -385,7 +385,7 @@ def _azure_authority(text: str, authority: str) -> str:
     return f"{container}@{account}" if at else container
 
 
-def _https_location(text: str, host: str, path: str) -> Location:
+def _https_location(text: str, account: str, path: str) -> Location:
     if "?" in path:
         raise InvalidOperation(
             f"location {text.partition('?')[0]!r} is followed by a token: leave it out of the "
@@ -394,7 +394,7 @@ def _https_location(text: str, host: str, path: str) -> Location:
     container, _, rest = path.lstrip("/").partition("/")
     if not container:
         raise InvalidOperation(f"location {text!r} names no container; write {text}/container/path")
-    return Location("az", f"{container}@{account_at(host)}", _clean(rest, text))
+    return Location("az", f"{container}@{account}", _clean(rest, text))
 
 
 # -------------------- home

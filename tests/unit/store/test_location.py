@@ -112,6 +112,7 @@ def test_a_table_has_one_location_however_its_name_is_spelled(
         ("az://box", "https://account.blob.core.windows.net", "names no container"),
         ("az://box", "https://example.org/box/t", "unknown scheme"),
         ("az://box", "abfss://work@onelake.dfs.fabric.microsoft.com/i.Lakehouse/t", "OneLake"),
+        ("az://box", "https://onelake.dfs.fabric.microsoft.com/work/i.Lakehouse/t", "OneLake"),
     ],
 )
 def test_an_invalid_or_ambiguous_name_is_refused(root: str, name: str, says: str) -> None:
