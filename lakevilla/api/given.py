@@ -174,7 +174,13 @@ def _new_place(client: LakeClient, name: str) -> str:
     return client.place(f"{name}-{client.context.ids.uuid().replace('-', '')[-_RANDOM:]}")
 
 
-def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = None) -> Answer:
+def give(
+    lake: Lake[Any],
+    changes: Sequence[TableChange],
+    *,
+    key: str | None = None,
+    head: Head | None = None,
+) -> Answer:
     """Commit what an Iceberg client asks of some tables: all of it, or nothing.
 
     Parameters
@@ -184,6 +190,8 @@ def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = N
         A change without updates only relies on its table.
     key : str, optional
         The request's idempotency key.
+    head : Head, optional
+        The newest HEAD of the lake, if the caller has read it for this request.
 
     Raises
     ------
@@ -202,7 +210,8 @@ def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = N
         )
         return begun.state
 
-    head = client.head()
+    head = client.head() if head is None else head
+    held = None if client.branch is not None else client.context.held
     requests = []
     for change in changes:
         try:
@@ -216,7 +225,7 @@ def give(lake: Lake[Any], changes: Sequence[TableChange], *, key: str | None = N
             return Answer("invalid", error.message)
     client.ensure_safe_store()
     try:
-        return client.run(program_of(begin, requests))
+        return client.run(program_of(begin, requests, held))
     except AlreadyCommitted as error:  # on a branch a transaction looks for its key as it begins
         refused = key_of_others(error, requests)
         tables = [TableRequest(one.location) for one in requests]

@@ -311,15 +311,15 @@ class Catalog:
             self.properties(namespace)  # it exists
         return found, page.next
 
-    def find(self, namespace: Namespace, table: str) -> Found:
-        """Return the table of that name.
+    def find(self, namespace: Namespace, table: str, head: Head | None = None) -> Found:
+        """Return the table of that name. ``head``: the newest HEAD, if it was just read.
 
         Raises
         ------
         Refusal
             There is none, or there are two, or a clone shows it that has no log yet.
         """
-        head = self._client.head()
+        head = self._client.head() if head is None else head
         found: dict[str, Found] = {}
         for name in lake_names(namespace, table) if head is not None else ():
             try:
@@ -456,8 +456,9 @@ class Catalog:
             The request is not done; 409 only where nothing of it took effect, and never will.
         """
         try:
-            asked = [self._asked(change) for change in changes]
-            answer = give(self._state.lake, asked, key=key)
+            head = None if self._state.is_branch else self._client.head()
+            asked = [self._asked(change, head) for change in changes]
+            answer = give(self._state.lake, asked, key=key, head=head)
         except RefNotFound as error:
             raise may_have_been_merged(error.message) from None
         except Refusal as refusal:
@@ -475,7 +476,7 @@ class Catalog:
             for location, document in answer.tables.items()
         }
 
-    def _asked(self, change: Change) -> TableChange:
+    def _asked(self, change: Change, head: Head | None) -> TableChange:
         """Return a change as the lake is asked for it."""
         if any(one.get("type") == _CREATES for one in change.requirements):
             name = new_name(*change.table)
@@ -486,7 +487,7 @@ class Catalog:
             _refuse_delta(name, view.snapshot.format)
             return TableChange(known, change.requirements, change.updates)
         try:
-            one = self.find(*change.table)
+            one = self.find(*change.table, head)
         except Refusal as refusal:
             raise _Elsewhere(refusal.status, refusal.kind, refusal.message) from None
         _refuse_delta(name, one.state.format)

@@ -121,7 +121,8 @@ def answer_to(context: Context, requests: tuple[TableRequest, ...]) -> Program[A
         return begin(TransactionState(context, txn_id, options, through_head=True))
 
     try:
-        return (yield from give(begun, requests))
+        held = yield from context.head()  # which names the tables
+        return (yield from give(begun, requests, held))
     except LakeVillaError as error:
         if error.kind not in ("store", "version_not_found", "table_not_found", "corrupt_object"):
             raise

@@ -17,7 +17,7 @@ from lakevilla.lake import applicability
 from lakevilla.maintenance import vacuum
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Transplant
-from lakevilla.transaction.commit import given, given_on_branch, making
+from lakevilla.transaction.commit import given, given_on_branch, making, upload
 from lakevilla.transaction.commit.asked import Answer
 from lakevilla.transaction.commit.together import replacing
 from lakevilla.transaction.state.values import Feature
@@ -34,7 +34,7 @@ _GIVEN: dict[str, Any] = {
 }
 
 
-@planted(first_seed=177, **_GIVEN)
+@planted(for_histories=False)
 def decided_on_another_version() -> Iterator[None]:
     """A given commit is decided although others have committed since its version (G5)."""
     with attribute(validate, "_not_its_version", lambda *_: None):
@@ -105,8 +105,8 @@ def refused_in_doubt() -> Iterator[None]:
             return replace(answer, outcome="conflict")
         return answer
 
-    original = given._compared_and_decided
-    with attribute(given, "_compared_and_decided", decided):
+    original = given._decided
+    with attribute(given, "_decided", decided):
         yield
 
 
@@ -133,6 +133,18 @@ def relied_on_and_not_compared() -> Iterator[None]:
 
     original = read_write.execute
     with attribute(given, "execute", execute):
+        yield
+
+
+@planted(for_histories=False)
+def relied_on_and_not_looked_at() -> Iterator[None]:
+    """A request that fits what the process knows is decided without a look at the logs (G5)."""
+
+    def look(*_: Any, **options: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with attribute(upload, "look_above", look):
         yield
 
 

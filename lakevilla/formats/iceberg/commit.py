@@ -772,13 +772,22 @@ def advanced(snapshot: IcebergSnapshot, entry: IcebergEntry) -> IcebergSnapshot:
     )
 
 
-def describe(before: IcebergSnapshot, version: int, document: Metadata) -> Program[IcebergEntry]:
-    """Return the entry that led from ``before`` to ``document``."""
+def describe(
+    before: IcebergSnapshot,
+    version: int,
+    document: Metadata,
+    listed: tuple[ManifestFile, ...] | None = None,
+) -> Program[IcebergEntry]:
+    """Return the entry that led from ``before`` to ``document``.
+
+    ``listed``: the manifests of its current snapshot, where they are known.
+    """
     old = before.document
     definition = document.definition
     changed = old is None or old.definition != definition
     note = _note(old, document)
     after = advanced(before, _bare(version, document))
+    after.listed = listed
     summary: Mapping[str, Any] = {}
     adds: tuple[DataFile, ...] = ()
     removes: tuple[RemovedFile, ...] = ()

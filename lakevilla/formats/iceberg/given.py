@@ -88,6 +88,8 @@ def consequence(
         snapshot.definition.replaced(after.definition).check_writable()
         _refuse_lists_elsewhere(snapshot, after)
         entry = yield from describe(snapshot, snapshot.version + 1, after)
+        if entry.listed is not None:  # this process will mostly publish the version at once
+            snapshot.next_listed = _list_of(after), entry.listed
         known = {} if before is None else before.snapshots
         fresh = [after.snapshot(one) or {} for one in after.snapshots if one not in known]
         own = yield from _own_manifests(snapshot, fresh, {after.current_id: entry.listed})
@@ -247,8 +249,14 @@ def prepare_given(snapshot: IcebergSnapshot, info: CommitInfo) -> Program[Attemp
         summary={TXN_IDS: ",".join(info.txn_ids), NONCE: str(info.nonce)},
         note=commit_note(info.txn_ids, info.nonce, info.operation),
     )
-    entry = yield from describe(snapshot, snapshot.version + 1, document)
+    uri, listed = snapshot.next_listed or ("", None)
+    listed = listed if uri == _list_of(document) else None
+    entry = yield from describe(snapshot, snapshot.version + 1, document, listed)
     return Attempt(document.key, document.encode(), ABSENT, entry)
+
+
+def _list_of(document: Metadata) -> str:
+    return str((document.current or {}).get("manifest-list", ""))
 
 
 def _after(

@@ -75,6 +75,7 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         "document",
         "listed",
         "newest",
+        "next_listed",
         "tail",
         "version",
     )
@@ -97,6 +98,8 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
         self.listed = listed
         self.tail = tail
         self.newest = newest
+        #: The manifest list that a client asks for as the next, and its manifests, as read last.
+        self.next_listed: tuple[str, tuple[ManifestFile, ...]] | None = None
         #: The files that this state, or one over which it is laid, has added.
         self._added: AddedFiles | None = None
 

@@ -43,7 +43,7 @@ from lakevilla.transaction.queue.guests import give_way_to_guests, thank_guest
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.checks import kept_by_a_ref
 from lakevilla.transaction.verbs.abort import abort
-from lakevilla.transaction.verbs.bind import touch
+from lakevilla.transaction.verbs.bind import bind_to_known, touch
 from lakevilla.transaction.verbs.read_write import execute
 
 #: How often a request is compared with newer states before its client is told to ask again later.
@@ -52,11 +52,14 @@ _PAUSE_SECONDS = 0.02
 
 
 def give(
-    begin: Callable[[], TransactionState], requests: Sequence[TableRequest]
+    begin: Callable[[], TransactionState],
+    requests: Sequence[TableRequest],
+    held: HeldHead | None = None,
 ) -> Program[Answer]:
     """Commit what a client asks of some tables: all of it, or nothing.
 
-    ``begin`` begins a transaction, with the request's idempotency key if it has one.
+    ``begin`` begins a transaction, with the request's idempotency key if it has one. ``held``: the
+    lake's HEAD, if the caller has just read it.
 
     Raises
     ------
@@ -65,12 +68,20 @@ def give(
     """
     asked = joined(requests)
     for beginning in range(BEGINNINGS):
-        txn = begin()
-        txn.claims.is_guest = True
+        txn = _begun(begin)
         if beginning:
             yield from sleep(_PAUSE_SECONDS * 2**beginning * (0.5 + txn.context.ids.jitter()))
         try:
-            answer = yield from _compared_and_decided(txn, asked)
+            known = None
+            if not beginning and held is not None and not txn.context.epoch:
+                known = yield from _noted_unlooked(txn, asked, held)
+                if known is None:
+                    yield from abort(txn)
+                    txn = _begun(begin)
+            if known is not None:
+                answer = yield from _decided(txn, asked, known)
+            else:
+                answer = yield from _compared_and_decided(txn, asked)
         except AlreadyCommitted as error:
             answer = key_of_others(error, asked)
             if answer is None:
@@ -84,10 +95,43 @@ def give(
             return answer
         # None of its commits is under way any more: the next one of its key need not wait for it.
         yield from abort(txn)
-        overtaken = [one.location for one in asked if one.updates and one.makes is None]
-        yield from give_way_to_guests(txn, overtaken)
+        if known is None or txn.context.held is not held:
+            overtaken = [one.location for one in asked if one.updates and one.makes is None]
+            yield from give_way_to_guests(txn, overtaken)
     tables = ", ".join(one.location for one in asked)
     return Answer("busy", f"other clients have changed {tables} {BEGINNINGS} times in a row")
+
+
+def _begun(begin: Callable[[], TransactionState]) -> TransactionState:
+    txn = begin()
+    txn.claims.is_guest = True
+    return txn
+
+
+def _noted_unlooked(
+    txn: TransactionState, requests: Sequence[TableRequest], held: HeldHead
+) -> Program[dict[str, Metadata] | None]:
+    """Note the operations of a request that fits the states that this process knows.
+
+    Return these states, or None if the request is to be compared with the newest ones, which takes
+    a look at each log. What fits is looked at as it is stored, before HEAD is replaced (G5).
+    """
+    if any(one.makes is not None for one in requests) or not any(one.updates for one in requests):
+        return None
+    yield from bind_to_known(txn, held)
+    try:
+        yield from touch(txn, [one.location for one in requests], probing=False)
+        views = {location: working.view for location, working in txn.work.tables.items()}
+        if _refused(views, requests) is not None or txn.bound.held is not held:
+            return None
+        documents = {location: _document(view) for location, view in views.items()}
+        is_pending = any(view.placement.overlay for view in views.values())
+        if is_pending or held.head.is_protected or _there(requests, documents) is not None:
+            return None
+        yield from _note_operations(txn, requests, views, documents)
+    except (ConflictError, InvalidOperation, TableNotFound, UnsupportedTableFeature):
+        return None
+    return documents
 
 
 def key_of_others(error: AlreadyCommitted, requests: Sequence[TableRequest]) -> Answer | None:

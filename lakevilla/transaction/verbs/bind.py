@@ -144,6 +144,18 @@ def bind_to_stored(txn: TransactionState, held: HeldHead) -> Program[None]:
     _note_bound(txn)
 
 
+def bind_to_known(txn: TransactionState, held: HeldHead) -> Program[None]:
+    """Bind a new transaction to a HEAD that its caller has just read.
+
+    Only those logs are searched for new entries that the HEAD shows to be longer than is known: the
+    commit searches all of them.
+    """
+    yield from _take_head(txn, held)
+    if txn.claims.key is not None:
+        yield from enter_key(txn, txn.claims.key)
+    _note_bound(txn)
+
+
 def _refuse_renamed(txn: TransactionState) -> Program[None]:
     """Refuse paths that led to tables in an older HEAD, if those tables were renamed since."""
     paths = sorted(txn.bound.paths)

@@ -296,6 +296,17 @@ def test_a_table_that_is_relied_on_is_compared_in_the_head_that_is_replaced(
     assert (ids(lake, "t"), ids(lake, "u")) == ([1, 2, 3], [1, 2, 3, 9])
 
 
+def test_a_table_that_is_relied_on_is_looked_at_before_head_is_replaced(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    """The process knows the state on which the request relies, and not the foreign one above it."""
+    written = client.request(client.load("t"), append)
+    relied = TableChange("u", client.request(client.load("u"), append).requirements)
+    by_foreign_client(lake, lambda table: append(table, OTHERS), "u")
+    assert give(lake, [written, relied]).outcome == "conflict"
+    assert (ids(lake, "t"), ids(lake, "u")) == ([1, 2, 3], [1, 2, 3, 9])
+
+
 def test_two_changes_of_one_table_are_put_together_in_their_order(
     lake: lv.Lake, client: IcebergClient
 ) -> None:

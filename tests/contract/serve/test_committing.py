@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -11,8 +12,10 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table import Table
 
 import lakevilla as lv
+from lakevilla.store.runner import Requests
 from tests.contract.foreign_readers import HAS_EXTENSIONS
 from tests.contract.serve.gateway import Gateway, serving
+from tests.support.inside import inside
 from tests.support.tables import accounts, in_order
 
 
@@ -87,6 +90,36 @@ def test_lakevilla_and_iceberg_clients_write_one_table(lake: lv.Lake) -> None:
     assert not failures
     assert lake.read("stock").num_rows == 2 + 9
     assert not lake.doctor().findings
+
+
+def test_a_warm_commit_of_two_tables_costs_eleven_gets_and_six_puts(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    """Of each table: list, manifest, a look at the log, and two before the entry is created."""
+    for _ in range(2):
+        changes = [appended(gateway, *name) for name in (("root", "stock"), ("sales", "orders"))]
+        with inside(lake).requests.counting() as made:
+            answer = gateway.ask(
+                "/transactions/commit", method="POST", json={"table-changes": changes}
+            )
+        assert answer.status_code == 204, answer.text
+    assert made == Requests(get=1 + 2 * 5, put=2 + 2 * 2)
+    assert (lake.read("stock").num_rows, lake.read("sales/orders").num_rows) == (4, 5)
+
+
+def appended(gateway: Gateway, namespace: str, name: str) -> dict[str, Any]:
+    """Return the change by which pyiceberg appends a row; its files are stored."""
+    table = gateway.pyiceberg().load_table((namespace, name))
+    txn = table.transaction()
+    txn.append(arrow(1, table))
+    return {
+        "identifier": {"namespace": [namespace], "name": name},
+        "requirements": [json.loads(one.model_dump_json()) for one in txn._requirements],
+        "updates": [
+            json.loads(one.model_dump_json(exclude_none=True, by_alias=True))
+            for one in txn._updates
+        ],
+    }
 
 
 def sent(gateway: Gateway, table: str, **body: Any) -> tuple[int, str, str]:

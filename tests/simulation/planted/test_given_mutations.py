@@ -28,6 +28,9 @@ CATCHERS = {
             *on_a_branch(lake), "t"
         )
     ),
+    "decided_on_another_version": (
+        contract.test_a_table_that_is_relied_on_is_compared_in_the_head_that_is_replaced
+    ),
     "not_looked_for_on_its_branch": lambda lake, _: (
         branches.test_a_request_is_done_once_whatever_came_on_top_of_it(*on_a_branch(lake))
     ),
@@ -47,6 +50,9 @@ CATCHERS = {
     ),
     "relied_on_and_not_compared": (
         contract.test_a_table_that_is_relied_on_is_compared_in_the_head_that_is_replaced
+    ),
+    "relied_on_and_not_looked_at": (
+        contract.test_a_table_that_is_relied_on_is_looked_at_before_head_is_replaced
     ),
     "snapshot_of_a_ref_removed": (
         contract.test_a_ref_that_is_made_just_before_head_is_replaced_keeps_its_snapshot
