@@ -27,7 +27,7 @@ from lakevilla.formats.iceberg.metadata.requested import (
     checked_definition,
     requested_metadata,
 )
-from lakevilla.formats.iceberg.metadata.updates import added_snapshots
+from lakevilla.formats.iceberg.metadata.updates import adds_files
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import branch_directory
@@ -217,8 +217,8 @@ def give(
         try:
             requests.append(_request(client, head, change))
         except TableNotFound as error:
-            adds_files = any(added_snapshots(one.updates) for one in changes)
-            return no_table(error.message, adds_files=adds_files)
+            stored = any(adds_files(one.updates) for one in changes)
+            return no_table(error.message, adds_files=stored)
         except InvalidOperation as error:
             if not change.makes:
                 raise

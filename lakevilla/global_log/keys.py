@@ -19,7 +19,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.settings import is_unicode, shown
 from lakevilla.store.base import ABSENT, Found, Match, PutOutcome, Token
-from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.codec import FORMAT, FORMAT_WITH_REFUSALS, decode, encode
 from lakevilla.store.effects import Program, get, put
 
 KEYS_PREFIX = "_lakevilla/keys"
@@ -39,8 +39,12 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     digest of what the stream has planned for that batch (note 48); or empty. ``due``: the batch
     that is expected, or the one after ``version`` if that has committed and is higher (note 49);
     None if batches are not counted. If ``due`` is above ``version``, this use has ended:
-    ``version`` has committed if ``committed`` equals it, and else never will.
+    ``version`` has committed if ``committed`` equals it, and else never will. ``refused``: the
+    request of an Iceberg client was refused for good, with this outcome and for this reason (note
+    73): no transaction commits with the key any more.
     """
+
+    FORMAT: ClassVar[int] = FORMAT_WITH_REFUSALS
 
     REMEDY: ClassVar[str] = (
         "restore it from a copy; delete it only if a transaction may commit with that key again"
@@ -57,6 +61,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint: str = ""
     planned: str = ""
     due: int | None = None
+    refused: tuple[str, str] | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -164,8 +169,20 @@ def new_record(
     checkpoint: str = "",
     planned: str = "",
     due: int | None = None,
+    refused: tuple[str, str] | None = None,
 ) -> KeyRecord:
-    """Return a record of the current format."""
+    """Return a record, of the oldest format that has all of it."""
     return KeyRecord(
-        FORMAT, nonce, key, txn, sequence, version, committed, as_log, checkpoint, planned, due
+        FORMAT if refused is None else FORMAT_WITH_REFUSALS,
+        nonce,
+        key,
+        txn,
+        sequence,
+        version,
+        committed,
+        as_log,
+        checkpoint,
+        planned,
+        due,
+        refused,
     )

@@ -211,7 +211,7 @@ def _handle(catalog: Catalog, one: Endpoint, call: Call) -> Answer:
         if one.commits:
             raise may_have_been_merged(refusal.message) from None
         raise
-    if one.writes and catalog.read_only:
+    if one.writes and catalog.read_only and not one.commits:
         message = "only read here: tags and versions are, and a gateway with --read-only"
         raise Refusal(403, "ForbiddenException", message)
     if one.writes and catalog.keeps_names and not one.commits:

@@ -22,7 +22,7 @@ from lakevilla.api.given import (
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation, RefNotFound, TableNotFound, VersionNotFound
 from lakevilla.formats.iceberg.metadata.file import Metadata
-from lakevilla.formats.iceberg.metadata.updates import added_snapshots
+from lakevilla.formats.iceberg.metadata.updates import added_snapshots, adds_files
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.namespaces import (
@@ -34,7 +34,7 @@ from lakevilla.global_log.namespaces import (
     properties_of,
 )
 from lakevilla.global_log.repo import load_tables
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, inner_branch_of
 from lakevilla.lake.frozen.mounts import mount_of
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.table_log import open_tail, probe
@@ -455,6 +455,8 @@ class Catalog:
         Refusal
             The request is not done; 409 only where nothing of it took effect, and never will.
         """
+        if self.read_only:
+            raise self._refused_here(changes)
         try:
             head = None if self._state.is_branch else self._client.head()
             asked = [self._asked(change, head) for change in changes]
@@ -464,7 +466,7 @@ class Catalog:
         except Refusal as refusal:
             if refusal.status == 404 and self._state.is_branch:
                 raise may_have_been_merged(refusal.message) from None
-            if isinstance(refusal, _Elsewhere) and any(map(_adds_files, changes)):
+            if isinstance(refusal, _Elsewhere) and any(adds_files(one.updates) for one in changes):
                 raise Refusal(500, "CommitStateUnknownException", refusal.message) from None
             raise
         if answer.outcome != "done":
@@ -476,6 +478,19 @@ class Catalog:
             for location, document in answer.tables.items()
         }
 
+    def _refused_here(self, changes: Sequence[Change]) -> Refusal:
+        """Return the answer to a commit where nothing is committed.
+
+        A tag may have the name of a branch that was merged, with the commit, and deleted.
+        """
+        message = "only read here: tags and versions are, and a gateway with --read-only"
+        lists = [uri for change in changes for uri in _lists_of(change)]
+        if not self._writes_nothing and any(inner_branch_of(uri) for uri in lists):
+            return may_have_been_merged(
+                f"{message}; the request was made for a branch, which may have been merged with it"
+            )
+        return Refusal(403, "ForbiddenException", message)
+
     def _asked(self, change: Change, head: Head | None) -> TableChange:
         """Return a change as the lake is asked for it."""
         if any(one.get("type") == _CREATES for one in change.requirements):
@@ -484,16 +499,34 @@ class Catalog:
         name = dotted(*change.table)
         if self._state.is_branch:
             known, view = self._view(*change.table)
-            _refuse_delta(name, view.snapshot.format)
+            if view.snapshot.format != "iceberg":
+                raise self._not_written(change, view.location, _is_delta(name))
             return TableChange(known, change.requirements, change.updates)
         try:
             one = self.find(*change.table, head)
         except Refusal as refusal:
             raise _Elsewhere(refusal.status, refusal.kind, refusal.message) from None
-        _refuse_delta(name, one.state.format)
+        if one.state.format != "iceberg":
+            raise self._not_written(change, one.location, _is_delta(name))
         if one.state.catalog:
-            raise not_built(f"write tables of another catalog: commit to {name} there")
+            refusal = not_built(f"write tables of another catalog: commit to {name} there")
+            raise self._not_written(change, one.location, refusal)
         return TableChange(one.name, change.requirements, change.updates)
+
+    def _not_written(self, change: Change, location: str, refusal: Refusal) -> Refusal:
+        """Return the answer to a commit to a table that no Iceberg client writes by the gateway.
+
+        A client stores its files below the table's location. If they lie elsewhere, the request
+        was made for a table that had the name before, and may be part of that.
+        """
+        for uri in _lists_of(change):
+            try:
+                place = normalise_location(self._lake.root, uri)
+            except InvalidOperation:
+                continue  # no table of the lake has such a file
+            if not place.startswith(f"{location}/"):
+                return _Elsewhere(refusal.status, refusal.kind, refusal.message)
+        return refusal
 
     def drop(self, namespace: Namespace, table: str, *, purge: bool) -> None:
         """Remove a table from the lake; with ``purge``, delete its data, too.
@@ -581,14 +614,14 @@ class _Elsewhere(Refusal):
     """
 
 
-def _adds_files(change: Change) -> bool:
-    return bool(added_snapshots(change.updates))
+def _lists_of(change: Change) -> list[str]:
+    """Return the manifest lists that a client has stored for a change."""
+    return [str(one.get("manifest-list")) for one in added_snapshots(change.updates)]
 
 
-def _refuse_delta(name: str, table_format: str) -> None:
-    if table_format != "iceberg":
-        message = f"{name} is a Delta table, which no Iceberg client can write"
-        raise Refusal(400, "BadRequestException", message)
+def _is_delta(name: str) -> Refusal:
+    message = f"{name} is a Delta table, which no Iceberg client can write"
+    return Refusal(400, "BadRequestException", message)
 
 
 def _newest_view(context: Context, found: Found) -> Program[View]:

@@ -21,6 +21,8 @@ FORMAT_WITH_VECTORS = 2
 FORMAT_WITH_MEMBERS = 3
 #: The format of commit objects with the commit of an Iceberg REST client.
 FORMAT_WITH_GIVEN = 4
+#: The format of idempotency keys whose request was refused for good.
+FORMAT_WITH_REFUSALS = 5
 
 
 class _Versioned(msgspec.Struct):

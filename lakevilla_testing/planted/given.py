@@ -83,6 +83,18 @@ def refused_by_another_at_its_place() -> Iterator[None]:
 
 
 @planted(for_histories=False)
+def refused_and_not_bound() -> Iterator[None]:
+    """The key of a request that is refused for good is left free (G9)."""
+
+    def bound(txn: Any, answer: Answer) -> Program[Answer]:
+        yield from ()
+        return answer
+
+    with attribute(given, "_bound_to_key", bound):
+        yield
+
+
+@planted(for_histories=False)
 def half_refused() -> Iterator[None]:
     """A request that is void on one of its tables is refused (G8)."""
 

@@ -473,6 +473,8 @@ def outcome_of_key(context: Context, key: str, version: int | None) -> Program[O
     if held is None:
         return Outcome("expired")
     record = held.record
+    if record.refused is not None:
+        return Outcome("aborted")
     if version is not None and record.committed is not None and version <= record.committed:
         return Outcome("committed", CommitResult(record.txn, None, None))
     last = yield from outcome(context, record.txn)

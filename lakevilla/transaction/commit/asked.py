@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lakevilla.formats.iceberg.metadata.file import Metadata
-from lakevilla.formats.iceberg.metadata.updates import added_snapshots
+from lakevilla.formats.iceberg.metadata.updates import added_snapshots, adds_files
 
 Json = Mapping[str, Any]
 
@@ -41,6 +41,11 @@ class TableRequest:
         return {number for number in ids if isinstance(number, int)}
 
     @property
+    def adds_files(self) -> bool:
+        """Return whether its client has stored files, which it deletes if it is refused."""
+        return adds_files(self.updates)
+
+    @property
     def table_id(self) -> str | None:
         """The id that the updates give the table."""
         given = [one.get("uuid") for one in self.updates if one.get("action") == "assign-uuid"]
@@ -55,6 +60,19 @@ class TableRequest:
     def leaves_traces(self) -> bool:
         """Return whether the table shows that the request took effect on it."""
         return self.makes is not None or bool(self.snapshots)
+
+
+Outcome = Literal[
+    "done",
+    "conflict",
+    "exists",
+    "busy",
+    "invalid",
+    "unsupported",
+    "missing",
+    "protected",
+    "unknown",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +93,7 @@ class Answer:
         The newest metadata files by location, if it is done.
     """
 
-    outcome: Literal[
-        "done",
-        "conflict",
-        "exists",
-        "busy",
-        "invalid",
-        "unsupported",
-        "missing",
-        "protected",
-        "unknown",
-    ]
+    outcome: Outcome
     message: str = ""
     tables: dict[str, Metadata] = field(default_factory=dict)
 

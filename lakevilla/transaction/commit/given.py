@@ -43,12 +43,15 @@ from lakevilla.transaction.queue.guests import give_way_to_guests, thank_guest
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.checks import kept_by_a_ref
 from lakevilla.transaction.verbs.abort import abort
-from lakevilla.transaction.verbs.bind import bind_to_known, touch
+from lakevilla.transaction.verbs.bind import bind_to_head, bind_to_known, touch
+from lakevilla.transaction.verbs.idempotency import KeyRefused, bind_refusal
 from lakevilla.transaction.verbs.read_write import execute
 
 #: How often a request is compared with newer states before its client is told to ask again later.
 BEGINNINGS = 5
 _PAUSE_SECONDS = 0.02
+#: The outcomes of requests that are refused for good.
+_FINAL = frozenset({"conflict", "exists", "invalid", "unsupported", "missing", "protected"})
 
 
 def give(
@@ -71,26 +74,27 @@ def give(
         txn = _begun(begin)
         if beginning:
             yield from sleep(_PAUSE_SECONDS * 2**beginning * (0.5 + txn.context.ids.jitter()))
+        known = None
         try:
-            known = None
             if not beginning and held is not None and not txn.context.epoch:
                 known = yield from _noted_unlooked(txn, asked, held)
                 if known is None:
                     yield from abort(txn)
                     txn = _begun(begin)
-            if known is not None:
-                answer = yield from _decided(txn, asked, known)
-            else:
-                answer = yield from _compared_and_decided(txn, asked)
+            answer = yield from (
+                _compared_and_decided(txn, asked) if known is None else _decided(txn, asked, known)
+            )
         except AlreadyCommitted as error:
-            answer = key_of_others(error, asked)
-            if answer is None:
-                answer = yield from _settled(txn, asked, error.result)
+            return key_of_others(error, asked) or (yield from _settled(txn, asked, error.result))
+        except KeyRefused as error:
+            return refusal_by(error)
         except (InvalidOperation, TableNotFound, UnsupportedTableFeature) as error:
             # What waits for its log may be an earlier write of this very request.
-            if not (yield from _has_pending(txn, asked)):
-                raise
-            return Answer("unknown", error.message)
+            if (yield from _has_pending(txn, asked)):
+                return Answer("unknown", error.message)
+            answer = refusal_by(error)
+        if answer is not None:
+            answer = yield from _bound_to_key(txn, answer)
         if answer is not None:
             return answer
         # None of its commits is under way any more: the next one of its key need not wait for it.
@@ -100,6 +104,35 @@ def give(
             yield from give_way_to_guests(txn, overtaken)
     tables = ", ".join(one.location for one in asked)
     return Answer("busy", f"other clients have changed {tables} {BEGINNINGS} times in a row")
+
+
+def refusal_by(error: LakeVillaError) -> Answer:
+    """Return the answer to a request that an error has ended for good."""
+    match error:
+        case KeyRefused():
+            return Answer(error.outcome, error.message)
+        case TableNotFound():
+            return Answer("missing", error.message)
+        case UnsupportedTableFeature():
+            return Answer("unsupported", error.message)
+        case _:
+            return Answer("invalid", error.message)
+
+
+def _bound_to_key(txn: TransactionState, answer: Answer) -> Program[Answer | None]:
+    """Bind the key of a request to its refusal (G9); None if others have used the key meanwhile.
+
+    The key of a commit that is decided is bound to that, also where the commit is void.
+    """
+    use = txn.claims.key
+    if use is None or use.is_bound or answer.outcome not in _FINAL:
+        return answer
+    yield from bind_to_head(txn)
+    try:
+        yield from bind_refusal(txn, use, (answer.outcome, answer.message))
+    except ConflictError:
+        return None
+    return answer
 
 
 def _begun(begin: Callable[[], TransactionState]) -> TransactionState:
@@ -167,7 +200,7 @@ def _compared_and_decided(
     except CommitOutcomeUnknown as error:
         return Answer("unknown", error.message)
     except TableNotFound as error:
-        return no_table(error.message, adds_files=any(one.snapshots for one in requests))
+        return no_table(error.message, adds_files=any(one.adds_files for one in requests))
     except ConflictError:
         return None
     views = {one: txn.work.tables[one].view for one in there}
@@ -182,7 +215,7 @@ def _compared_and_decided(
         return (yield from _there_wholly(txn, requests, documents, known))
     for one in requests:
         document = documents.get(one.location)
-        if one.snapshots and document is not None and not one.is_for(document.get("table-uuid")):
+        if one.adds_files and document is not None and not one.is_for(document.get("table-uuid")):
             why = f"the table that the request changes is not at {one.location} any more"
             return no_table(why, adds_files=True)
     if txn.head is not None and txn.head.is_protected:
@@ -265,7 +298,7 @@ def _refused(views: Mapping[str, View], requests: Sequence[TableRequest]) -> Ans
     for location, view in views.items():
         if view.mount is not None or (view.state is not None and view.state.dropped):
             why = f"there is no table {location} in the lake"
-            return no_table(why, adds_files=any(one.snapshots for one in requests))
+            return no_table(why, adds_files=any(one.adds_files for one in requests))
         if view.base.format != "iceberg":
             return Answer("unsupported", f"table {location} is a Delta table, and read only here")
         if view.base.catalog:

@@ -47,7 +47,7 @@ def decided_on_branch(
     try:
         yield from touch(txn, [one.location for one in requests], probing=False)
     except TableNotFound as error:
-        return no_table(error.message, adds_files=any(one.snapshots for one in requests))
+        return no_table(error.message, adds_files=any(one.adds_files for one in requests))
     except ConflictError:
         return None
     views = {one.location: txn.work.tables[one.location].view for one in requests}
@@ -64,9 +64,9 @@ def decided_on_branch(
         yield from _note_operations(txn, requests, views, shown)
     except ConflictError as error:
         for one in requests:
-            if one.snapshots and (yield from _never_took_effect(txn, one, views[one.location])):
+            if one.adds_files and (yield from _never_took_effect(txn, one, views[one.location])):
                 return Answer("conflict", error.message)
-        has_files = any(one.snapshots for one in requests)
+        has_files = any(one.adds_files for one in requests)
         return Answer("unknown" if has_files else "conflict", error.message)
     except CommitOutcomeUnknown as error:
         return Answer("unknown", error.message)
@@ -116,7 +116,7 @@ def _refused(views: Mapping[str, View]) -> Answer | None:
 
 def _is_there(txn: TransactionState, one: TableRequest, view: View) -> Program[bool]:
     """Return whether a commit above the log has given the table a snapshot of the request (B3)."""
-    if not one.snapshots:
+    if not one.adds_files:
         return False
     commits = yield from txn.context.commit_objects(view.placement.overlay)
     return any(given_snapshot(commit, one.location) in one.snapshots for commit in commits)

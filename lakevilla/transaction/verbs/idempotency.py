@@ -44,6 +44,20 @@ _POLL_SECONDS = 0.25
 _POLL_CAP_SECONDS = 2.0
 
 
+class KeyRefused(InvalidOperation):
+    """The request with the key was refused for good.
+
+    Attributes
+    ----------
+    outcome : str
+        What its client was told.
+    """
+
+    def __init__(self, key: str, outcome: str, message: str) -> None:
+        super().__init__(message)
+        self.key, self.outcome = key, outcome
+
+
 def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     """Find out whether a transaction with the key has committed, before anything else.
 
@@ -57,13 +71,16 @@ def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
         A transaction has committed with the key; the error has its result.
     InvalidOperation
         The lake has the stream's batch of that number, but from another checkpoint or with other
-        rows; or the lake lacks batches that were acknowledged.
+        rows; or the lake lacks batches that were acknowledged. Or the key was refused for good
+        (``KeyRefused``).
     """
     use.held = yield from load_key(use.key, use.version)
     if use.held is None:
         _refuse_unknown(txn, use)
         return
     record = use.held.record
+    if record.refused is not None:
+        raise KeyRefused(use.key, *record.refused)
     use.committed = record.committed
     _refuse_done(txn, use)
     if record.is_settled or (yield from _settled(txn, use, record)):
@@ -282,6 +299,26 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     )
     yield from _replace(txn, use, record)
     use.is_bound = True
+
+
+def bind_refusal(txn: TransactionState, use: KeyUse, refused: tuple[str, str]) -> Program[None]:
+    """Bind the key to the refusal of its request: whoever sends it again is told the same.
+
+    ``enter_key`` has found that no earlier transaction with the key has committed, or may commit.
+    Raises ``ConflictError`` if another client has used the key since.
+    """
+    assert txn.bound.held is not None
+    record = new_record(
+        txn.context.ids.nonce(),
+        use.key,
+        txn.id,
+        txn.bound.held.head.sequence,
+        use.version,
+        use.committed,
+        as_log=txn.bound.held.head.as_log,
+        refused=refused,
+    )
+    yield from _replace(txn, use, record)
 
 
 def _replace(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[None]:

@@ -849,3 +849,60 @@ def test_a_client_that_did_not_know_the_table_gets_nothing_reserved(
     for _ in range(3):
         assert give(lake, [TableChange("t", [unknown], [update])]).outcome == "conflict"
     assert not lake.doctor().findings
+
+
+# -- keys of refused requests ------------------------------------------------------------
+
+
+def set_main_to(number: int) -> TableChange:
+    update = {
+        "action": "set-snapshot-ref",
+        "ref-name": "main",
+        "type": "branch",
+        "snapshot-id": number,
+    }
+    return TableChange("t", (), (update,))
+
+
+def test_a_keyed_request_that_was_refused_is_refused_again_though_it_would_fit(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    """Its client has deleted its files, or has done something else, after the refusal."""
+    first = client.load("t").current_snapshot()
+    assert first is not None
+    on_first = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": first.snapshot_id}
+    owner = {"action": "set-properties", "updates": {"owner": "ann"}}
+    change = TableChange("t", (on_first,), (owner,))
+    append(client.load("t"), OTHERS)
+    refused = give(lake, [change], key="k")
+    assert refused.outcome == "conflict"
+    assert give(lake, [set_main_to(first.snapshot_id)]).outcome == "done"
+    with lv.connect(lake.root) as other:
+        for gateway in (lake, other):
+            assert give(gateway, [change], key="k") == refused
+    assert "owner" not in client.load("t").metadata.properties
+    assert lake.outcome(idempotency_key="iceberg/k").state == "aborted"
+    with pytest.raises(lv.InvalidOperation, match="branch main has changed"):
+        lake.run(lambda txn: txn.append("t", [{"id": 5, "v": "e"}]), idempotency_key="iceberg/k")
+    assert give(lake, [change], key="another").outcome == "done", "it would fit"
+
+
+def test_a_key_that_has_committed_is_not_bound_to_the_refusal_of_another_request(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    changes = [client.request(client.load(name), append) for name in ("t", "u")]
+    assert give(lake, changes[:1], key="k").outcome == "done"
+    assert give(lake, changes[1:], key="k").outcome == "invalid"
+    assert give(lake, changes[:1], key="k").outcome == "done"
+    assert (ids(lake, "t"), ids(lake, "u")) == ([1, 2, 3, 4], [1, 2, 3])
+
+
+def test_a_refusal_that_may_not_last_is_bound_to_no_key(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    lake.unregister("t")
+    assert give(lake, [change], key="k").outcome == "unknown"
+    lake.register("t")
+    assert give(lake, [change], key="k").outcome == "done"
+    assert ids(lake) == [1, 2, 3, 4]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Queue
@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import requests
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.table import Table
 
 import lakevilla as lv
 from lakevilla.serve.access import EVERYTHING
@@ -63,6 +64,24 @@ class Gateway:
             f"{access}, ACCESS_DELEGATION_MODE 'none')"
         )
         return connection
+
+
+def body_of_commit(table: Table, change: Callable[[], object]) -> Any:
+    """Return the body by which a table of pyiceberg commits a change that adds a snapshot."""
+    catalog: Any = table.catalog
+    bodies: list[Any] = []
+    send = catalog._session.send
+
+    def kept(request: Any, **options: Any) -> Any:
+        bodies.append(request.body)
+        return send(request, **options)
+
+    catalog._session.send = kept
+    try:
+        change()
+    finally:
+        catalog._session.send = send
+    return next(one for one in reversed(bodies) if one and "add-snapshot" in str(one))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pyiceberg.types import StringType
 
 import lakevilla as lv
 from tests.contract.foreign_readers import HAS_EXTENSIONS
-from tests.contract.serve.gateway import Gateway
+from tests.contract.serve.gateway import Gateway, body_of_commit
 from tests.support.tables import accounts, in_order
 
 
@@ -132,6 +132,22 @@ def test_a_commit_on_a_branch_that_has_ended_is_never_refused_for_good(
     lake.branch("etl")
     lake.on("etl").drop_table("stock")
     assert sent(gateway, updates=[])[:2] == (500, "CommitStateUnknownException")
+
+
+def test_a_commit_that_was_merged_is_not_refused_by_a_tag_of_the_branch_s_name(
+    lake: lv.Lake, etl: lv.Lake, gateway: Gateway
+) -> None:
+    """After 403 its client would delete files that the lake has by now."""
+    table = gateway.pyiceberg("lake@etl").load_table("root.stock")
+    body = body_of_commit(table, lambda: table.append(arrow(3, table)))
+    lake.merge("etl", delete=True)
+    lake.tag("etl")
+    headers = {"Content-Type": "application/json"}
+    path = "/etl/namespaces/root/tables/stock"
+    status, kind, message = gateway.refused(path, method="POST", data=body, headers=headers)
+    assert (status, kind) == (500, "CommitStateUnknownException")
+    assert "may have been merged" in message
+    assert sent(gateway, updates=[])[:2] == (403, "ForbiddenException")
 
 
 def test_a_keyed_request_is_done_once_on_a_branch(etl: lv.Lake, gateway: Gateway) -> None:

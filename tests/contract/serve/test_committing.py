@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 import lakevilla as lv
 from lakevilla.store.runner import Requests
 from tests.contract.foreign_readers import HAS_EXTENSIONS
-from tests.contract.serve.gateway import Gateway, serving
+from tests.contract.serve.gateway import Gateway, body_of_commit, serving
 from tests.support.inside import inside
 from tests.support.tables import accounts, in_order
 
@@ -164,27 +164,22 @@ def test_a_protected_lake_is_written_by_no_iceberg_client(lake: lv.Lake, gateway
     assert lake.read("stock").num_rows == 2
 
 
-@pytest.mark.parametrize("change", ["rename", "unregister", "second name", "protect"])
+@pytest.mark.parametrize(
+    "change", ["rename", "unregister", "a Delta table", "second name", "protect"]
+)
 def test_a_request_whose_answer_was_lost_is_not_refused_however_the_lake_has_changed(
     lake: lv.Lake, gateway: Gateway, change: str
 ) -> None:
     """After 4xx its client deletes the files, which the table has."""
     table = gateway.pyiceberg().load_table("root.stock")
-    catalog: Any = table.catalog
-    bodies: list[Any] = []
-    send = catalog._session.send
-
-    def kept(request: Any, **options: Any) -> Any:
-        bodies.append(request.body)
-        return send(request, **options)
-
-    catalog._session.send = kept
-    table.append(arrow(1, table))
-    body = next(one for one in reversed(bodies) if one and "add-snapshot" in str(one))
+    body = body_of_commit(table, lambda: table.append(arrow(1, table)))
     if change == "rename":
         lake.rename_table("stock", "old")
     elif change == "unregister":
         lake.unregister("stock")
+    elif change == "a Delta table":
+        lake.unregister("stock")
+        lake.create_table("root/stock", accounts(1), format="delta")
     elif change == "protect":
         lake.protect_main()
     else:
@@ -193,6 +188,16 @@ def test_a_request_whose_answer_was_lost_is_not_refused_however_the_lake_has_cha
     path = "/namespaces/root/tables/stock"
     answer = gateway.ask(path, method="POST", data=body, headers=headers)
     assert answer.status_code == (200 if change == "protect" else 500)
+
+
+def test_a_commit_to_a_delta_table_itself_is_refused(lake: lv.Lake, gateway: Gateway) -> None:
+    """Its files lie in the table's directory, and nothing names them."""
+    lake.create_table("plain", accounts(1), format="delta")
+    table = gateway.pyiceberg().load_table("root.plain")
+    listed = f"{table.location()}/metadata/snap-1.avro"
+    snapshot = {"snapshot-id": 1, "manifest-list": listed}
+    updates = [{"action": "add-snapshot", "snapshot": snapshot}]
+    assert sent(gateway, "plain", updates=updates)[:2] == (400, "BadRequestException")
 
 
 def test_a_spec_by_which_no_manifest_can_be_written_is_refused(

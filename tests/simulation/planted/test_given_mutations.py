@@ -41,6 +41,9 @@ CATCHERS = {
         inbox.test_the_commit_of_an_iceberg_client_is_proposed_to_nobody(MemoryLake())
     ),
     "half_refused": contract.test_a_request_that_is_void_on_one_of_two_tables_is_never_refused,
+    "refused_and_not_bound": (
+        contract.test_a_keyed_request_that_was_refused_is_refused_again_though_it_would_fit
+    ),
     "refused_by_another_at_its_place": (
         made.test_a_request_beside_a_table_that_another_client_began_is_never_refused
     ),

@@ -96,6 +96,11 @@ def added_snapshots(updates: Iterable[Mapping[str, Any]]) -> list[Mapping[str, A
     return [one for one in found if isinstance(one, Mapping)]
 
 
+def adds_files(updates: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether a client has stored files for updates, which it deletes if it is refused."""
+    return bool(added_snapshots(updates))
+
+
 # ------------------------------------------------------------------ the updates, as values
 
 
