@@ -509,8 +509,8 @@ class Catalog:
         if one.state.format != "iceberg":
             raise self._not_written(change, one.location, _is_delta(name))
         if one.state.catalog:
-            refusal = not_built(f"write tables of another catalog: commit to {name} there")
-            raise self._not_written(change, one.location, refusal)
+            what = not_built(f"write tables of another catalog: commit to {name} there")
+            raise self._not_written(change, one.location, what)
         return TableChange(one.name, change.requirements, change.updates)
 
     def _not_written(self, change: Change, location: str, refusal: Refusal) -> Refusal:

@@ -950,6 +950,7 @@ def _files_between(
     own = [] if new is None else _own(listed, new["snapshot-id"])
     follows = new is not None and parent == before.snapshot_id
     plain = all(one.content == ManifestContent.DATA for one in listed)
+    plain = plain and not _counts_deletes(before)  # or they are not listed any more
     if follows and plain and new is not None:
         parts = yield from entries_in(after, own)
         rows = [
@@ -968,6 +969,12 @@ def _files_between(
         removed = [file for ref, file in old.items() if ref not in fresh]
     adds = tuple(msgspec.structs.replace(file, data_change=data_change) for file in added)
     return adds, tuple(removal(file, data_change=data_change) for file in removed)
+
+
+def _counts_deletes(snapshot: IcebergSnapshot) -> bool:
+    current = None if snapshot.document is None else snapshot.document.current
+    summary = (current or {}).get("summary") or {}
+    return summary.get("total-delete-files", "0") != "0"
 
 
 def _own(listed: tuple[ManifestFile, ...], snapshot_id: int) -> list[ManifestFile]:

@@ -98,6 +98,7 @@ def consequence(
             f"table {snapshot.table}: what the updates name can't be read: {error.message}",
             table=snapshot.table,
         ) from error
+    _refuse_rows_back(snapshot, entry.change)
     _refuse_files_elsewhere(snapshot, entry.change.adds, admits)
     statistics = [path for update in given.updates for path in _statistics_paths(update)]
     for path in statistics:
@@ -165,9 +166,7 @@ def consequence_of_state(
             f"table {snapshot.table}: what the updates name can't be read: {error.message}",
             table=snapshot.table,
         ) from error
-    for file in entry.change.adds:
-        if file.deletes:
-            raise _no_part(snapshot, "a delete file (write by copy-on-write: delete files)")
+    _refuse_rows_back(snapshot, entry.change)
     is_new = after.current_id not in known
     change = _without_row_ids(before.definition, entry.change, defines=True)
     return change, after.current_id if is_new else None
@@ -308,6 +307,25 @@ def _refuse_lists_elsewhere(snapshot: IcebergSnapshot, after: Metadata) -> None:
     for number in after.snapshots.keys() - known:
         one = after.snapshot(number) or {}
         _refuse_elsewhere(snapshot, str(one["manifest-list"]))
+
+
+def _refuse_rows_back(snapshot: IcebergSnapshot, change: Change) -> None:
+    """Refuse a change that takes a file's vector away and leaves the file: its rows would be back.
+
+    A new snapshot has no other way to do that on purpose than to write the rows again.
+    """
+    had, has = (
+        {file.path for file in files if any(one.kind == "vector" for one in file.deletes)}
+        for files in (change.removes, change.adds)
+    )
+    for file in change.adds:
+        if file.path in had - has:
+            raise UnsupportedTableFeature(
+                f"table {snapshot.table}: deleted rows of {file.path} would be back, as its "
+                "deletion vector is dropped and none replaces it (DuckDB drops all vectors of a "
+                "Puffin file together): `optimize` the table, or write by another engine",
+                table=snapshot.table,
+            )
 
 
 def _refuse_files_elsewhere(

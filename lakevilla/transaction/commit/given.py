@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -35,7 +37,7 @@ from lakevilla.results import CommitResult
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Given, snapshots_removed
-from lakevilla.transaction.commit.asked import Answer, TableRequest, joined, no_table
+from lakevilla.transaction.commit.asked import Answer, Outcome, TableRequest, joined, no_table
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.given_on_branch import decided_on_branch
 from lakevilla.transaction.commit.making import make, not_made
@@ -110,7 +112,7 @@ def refusal_by(error: LakeVillaError) -> Answer:
     """Return the answer to a request that an error has ended for good."""
     match error:
         case KeyRefused():
-            return Answer(error.outcome, error.message)
+            return Answer(msgspec.convert(error.outcome, Outcome), error.message)
         case TableNotFound():
             return Answer("missing", error.message)
         case UnsupportedTableFeature():

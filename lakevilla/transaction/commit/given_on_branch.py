@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from lakevilla.engines.deletes import can_be_marked, mark, rows_marked
 from lakevilla.errors import (
     CommitOutcomeUnknown,
     ConflictError,
+    CorruptObject,
     InvalidOperation,
     TableNotFound,
     UnsupportedTableFeature,
 )
 from lakevilla.formats.base import Change, ClientUpdates
+from lakevilla.formats.delta.deletion_vectors import RowIndices, united
+from lakevilla.formats.files import DataFile, has_only_vectors, is_elsewhere, paths_of
 from lakevilla.formats.iceberg.given import consequence_of_state
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.metadata.requirements import check_requirements
@@ -26,10 +32,11 @@ from lakevilla.lake.state_digest import state_digest
 from lakevilla.lake.state_files import given_snapshot, state_file, state_snapshot
 from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.view import View, build_view
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Given
 from lakevilla.transaction.commit.asked import Answer, TableRequest, no_table
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.files import hold_written
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
@@ -179,6 +186,14 @@ def _note_operations(
                 below, shown[one.location], one.updates, now_ms, directory
             )
             yield from _check_files(txn, view, change)
+            try:
+                change = yield from _with_own_marks(txn, view, change)
+            except CorruptObject as error:
+                raise InvalidOperation(
+                    f"table {one.location}: deletes that the updates name can't be read: "
+                    f"{error.message}",
+                    table=one.location,
+                ) from error
         given = ClientUpdates(
             base.version, now_ms=now_ms, snapshot=snapshot, state=state_digest(view, epoch)
         )
@@ -200,25 +215,92 @@ def _check_files(txn: TransactionState, view: View, change: Change) -> Program[N
         A file is removed that the branch names in another way.
     """
     place = branch_directory(view.location, txn.context.epoch)
+    known = {path for file in change.removes for path in paths_of(file)}
     for file in change.adds:
-        epoch = branch_of(file.path)
-        if epoch == txn.context.epoch:
-            continue
-        if epoch is not None:
-            raise CommitOutcomeUnknown(
-                f"table {view.location}: {file.path} was written before the branch was rebased",
+        for path in (path for path in paths_of(file) if path not in known):
+            epoch = branch_of(path)
+            if epoch == txn.context.epoch:
+                continue
+            if epoch is not None:
+                raise CommitOutcomeUnknown(
+                    f"table {view.location}: {path} was written before the branch was rebased",
+                    table=view.location,
+                    txn_id=txn.id,
+                )
+            if path != file.path and not is_elsewhere(path):
+                continue  # deletes beside the data file: the branch gets marks of its own
+            raise InvalidOperation(
+                f"{path} of table {view.location} is not in {place}, where the branch's files are: "
+                "store it below the location that a load tells",
                 table=view.location,
-                txn_id=txn.id,
             )
-        raise InvalidOperation(
-            f"{file.path} of table {view.location} is not in {place}, where the branch's files "
-            "are: store it below the location that a load tells",
-            table=view.location,
-        )
     absent = yield from view.snapshot.missing([file.ref for file in change.removes])
     if absent:
         raise UnsupportedTableFeature(
             f"table {view.location}: {absent[0]} is removed, which the branch has in another way: "
             "`optimize` the table on the branch",
+            table=view.location,
+        )
+
+
+def _is_of(file: DataFile, epoch: str) -> bool:
+    """Return whether the deletes of a file are one vector, which is kept as the branch is."""
+    one = next(iter(file.deletes))
+    return len(file.deletes) == 1 and has_only_vectors(file) and branch_of(one.path) == epoch
+
+
+def _with_own_marks(txn: TransactionState, view: View, change: Change) -> Program[Change]:
+    """Return a change in which the deletes of each file have the one form that a merge carries.
+
+    That is a vector, or in version 2 a position delete file of this data file alone, with all its
+    deleted rows (B5). A client's vector has it already.
+
+    Raises
+    ------
+    UnsupportedTableFeature
+        A file has equality deletes, or deleted rows would come back.
+    """
+    layout = view.snapshot.layout
+    before = {file.path: file for file in change.removes}
+    marked: list[tuple[DataFile, RowIndices]] = []
+    unmarked: dict[str, DataFile] = {}
+    same = set()
+    for file in change.adds:
+        _refuse_equality(view, file)
+        old = before.get(file.path)
+        if old is None:
+            rows = yield from rows_marked(layout, file)
+            bare = unmarked[file.path] = msgspec.structs.replace(file, deletes=())
+            if len(rows):
+                marked.append((bare, rows))
+            continue
+        was, rows = yield from parallel([rows_marked(layout, one) for one in (old, file)])
+        if len(united(was, rows)) > len(rows):
+            raise UnsupportedTableFeature(
+                f"table {view.location}: deleted rows of {file.path} would come back, and on a "
+                "branch LakeVilla alone brings rows back: commit this on the lake itself",
+                table=view.location,
+            )
+        if len(was) == len(rows):
+            same.add(file.path)
+        elif not (layout.lineage and _is_of(file, txn.context.epoch)):
+            marked.append((msgspec.structs.replace(file, deletes=old.deletes), rows))
+    # A file of several vectors is dropped whole by DuckDB, with those that it does not replace.
+    written = [one for pair in marked for one in mark(layout, [pair], txn.file_namer)]
+    hold_written(txn, view.location, (one for one in written if one.bodies))
+    own = {**unmarked, **{one.file.path: one.file for one in written}}
+    adds = tuple(own.get(file.path, file) for file in change.adds if file.path not in same)
+    removes = tuple(file for file in change.removes if file.path not in same)
+    change = msgspec.structs.replace(change, adds=adds, removes=removes)
+    if change.is_empty:  # deletes of which only the files differ: the definition stays, and is said
+        return msgspec.structs.replace(change, metadata=dict(view.snapshot.metadata))
+    return change
+
+
+def _refuse_equality(view: View, file: DataFile) -> None:
+    if not can_be_marked(file.deletes):
+        raise UnsupportedTableFeature(
+            f"table {view.location}: {file.path} has equality deletes, which can't be committed on "
+            "a branch: commit them on the lake itself, or write by copy-on-write",
             table=view.location,
         )

@@ -69,10 +69,47 @@ def test_a_transaction_of_duckdb_is_one_version_of_the_branch(
     etl.run(lambda txn: txn.update("stock", {"balance": "1"}, where="id = 8"))
     found = in_order(connection.execute("FROM l.root.stock").to_arrow_table())
     assert found == in_order(etl.read("stock"))
-    with pytest.raises(Exception, match="copy-on-write"):
-        connection.execute("DELETE FROM l.root.stock WHERE id = 10")
     lake.merge("etl", delete=True)
     assert in_order(lake.read("stock")) == found
+
+
+@pytest.mark.skipif(not HAS_EXTENSIONS, reason="needs DuckDB's extension for Iceberg")
+@pytest.mark.parametrize("version", [2, 3])
+def test_duckdb_updates_and_deletes_rows_on_a_branch_by_delete_files(
+    lake: lv.Lake, gateway: Gateway, version: int
+) -> None:
+    """What lies in the branch's table are marks of LakeVilla, one object for each data file."""
+    rows = [{"id": number, "balance": number} for number in range(20)]
+    marks = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update")}
+    lake.create_table(
+        "t", rows[:10], format="iceberg", properties={"format-version": str(version), **marks}
+    )
+    lake.run(lambda txn: txn.append("t", rows[10:]))
+    lake.branch("marks")
+    branch, connection = lake.on("marks"), gateway.duckdb("lake@marks")
+
+    def compare() -> None:
+        found = in_order(connection.execute("FROM l.root.t").to_arrow_table())
+        assert found == in_order(branch.read("t"))
+
+    connection.execute("DELETE FROM l.root.t WHERE id IN (3, 13)")
+    compare()
+    connection.execute("UPDATE l.root.t SET balance = 0 WHERE id < 6")
+    compare()
+    branch.run(lambda txn: txn.delete("t", where="id = 15"))
+    connection.execute("DELETE FROM l.root.t WHERE id = 16")
+    compare()
+    files = list(Path(lake.root, "t/_lakevilla/b").rglob("*"))
+    assert any(
+        one.name.endswith(".puffin" if version == 3 else "-deletes.parquet") for one in files
+    )
+    left = in_order(branch.read("t"))
+    assert {row["id"] for row in left} == {*range(20)} - {3, 13, 15, 16}
+    lake.merge("marks", delete=True)
+    assert in_order(lake.read("t")) == left
+    here = gateway.duckdb()
+    assert in_order(here.execute("FROM l.root.t").to_arrow_table()) == left
+    assert not lake.doctor().findings
 
 
 def test_a_client_with_an_old_state_of_the_branch_is_refused(

@@ -6,16 +6,20 @@ import json
 import threading
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.table import Table
 
 import lakevilla as lv
+from lakevilla.engines.duckdb.writing import rewrite
+from lakevilla.engines.duckdb.writing.rewrite import Marks
 from lakevilla.store.runner import Requests
 from tests.contract.foreign_readers import HAS_EXTENSIONS
 from tests.contract.serve.gateway import Gateway, body_of_commit, serving
 from tests.support.inside import inside
+from tests.support.marked import V3, kept, rows
 from tests.support.tables import accounts, in_order
 
 
@@ -198,6 +202,25 @@ def test_a_commit_to_a_delta_table_itself_is_refused(lake: lv.Lake, gateway: Gat
     snapshot = {"snapshot-id": 1, "manifest-list": listed}
     updates = [{"action": "add-snapshot", "snapshot": snapshot}]
     assert sent(gateway, "plain", updates=updates)[:2] == (400, "BadRequestException")
+
+
+@pytest.mark.skipif(not HAS_EXTENSIONS, reason="needs DuckDB's extension for Iceberg")
+def test_a_commit_that_drops_the_vector_of_a_file_that_stays_is_refused(
+    lake: lv.Lake, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the deleted row of the other data file, whose vector is in the same object, is back."""
+    monkeypatch.setattr(rewrite, "MARKS", Marks(0, 1.0, 2000, 1.0))
+    lake.create_table("t", rows((1, "a"), (2, "b")), format="iceberg", properties=V3)
+    lake.run(lambda txn: txn.append("t", rows((11, "a"), (12, "b"), (13, "c"))))
+    lake.run(lambda txn: txn.delete("t", where="k in (1, 11)"))
+    left, connection = kept(lake), gateway.duckdb()
+    for where in ("k = 2", "k = 12"):
+        with pytest.raises(duckdb.Error, match="would be back"):
+            connection.execute(f"UPDATE l.root.t SET v = 'new' WHERE {where}")
+        assert kept(lake) == left
+    lake.table("t").optimize()
+    connection.execute("UPDATE l.root.t SET v = 'new' WHERE k = 12")
+    assert kept(lake) == {2: "b", 12: "new", 13: "c"}
 
 
 def test_a_spec_by_which_no_manifest_can_be_written_is_refused(
