@@ -33,6 +33,7 @@ from lakevilla.global_log.namespaces import (
     make_namespace,
     properties_of,
 )
+from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, inner_branch_of
 from lakevilla.lake.frozen.mounts import mount_of
@@ -156,7 +157,7 @@ class Catalog:
         Refusal
             The lake has no such state.
         """
-        if prefix is None:
+        if prefix is None or prefix == MAIN:
             return self
         try:
             state = state_of(self._lake, prefix)
@@ -192,6 +193,8 @@ class Catalog:
             The lake has no such state.
         """
         prefix = prefix_of_state(self._lake, name)
+        if prefix == MAIN:
+            return prefix
         try:
             self.at(prefix)._state.tables(limit=1)  # it can be read
         except VersionNotFound as error:

@@ -974,7 +974,7 @@ def _files_between(
 def _counts_deletes(snapshot: IcebergSnapshot) -> bool:
     current = None if snapshot.document is None else snapshot.document.current
     summary = (current or {}).get("summary") or {}
-    return summary.get("total-delete-files", "0") != "0"
+    return str(summary.get("total-delete-files", "0")) != "0"
 
 
 def _own(listed: tuple[ManifestFile, ...], snapshot_id: int) -> list[ManifestFile]:

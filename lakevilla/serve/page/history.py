@@ -92,13 +92,18 @@ def ref_list(shown: Shown, params: Params) -> Body:
     return Body("refs.html", "Branches and tags", {"refs": page, "next": following})
 
 
+#: What a page calls the kinds of commits, and operations, that have a name of their own here.
+_KINDS = {"foreign": "another client", "register": "tables entered or left the lake"}
+_WORDS = {"ICEBERG COMMIT": "by an Iceberg client"}
+
+
 def described(entry: HistoryEntry) -> str:
     """Return in a few words what a commit did."""
     if entry.merged:
         return f"merge of {entry.merged}"
     if entry.kind != "transaction":
-        return {"foreign": "another client"}.get(entry.kind, entry.kind)
-    names = [name.lower() for one in entry.operations for name in _performed(one)]
+        return _KINDS.get(entry.kind, entry.kind)
+    names = [_WORDS.get(one, one.lower()) for part in entry.operations for one in _performed(part)]
     return ", ".join(dict.fromkeys(names)) or "transaction"
 
 

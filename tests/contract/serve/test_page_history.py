@@ -21,6 +21,15 @@ def test_the_history_has_each_commit_with_its_tables(lake: lv.Lake, gateway: Gat
     assert rows[2][1] == "create table, write stock"
 
 
+def test_the_history_says_what_an_engine_did(lake: lv.Lake, gateway: Gateway) -> None:
+    table = gateway.pyiceberg().load_table("root.stock")
+    table.append(table.scan().to_arrow())
+    gateway.pyiceberg().drop_table("sales.orders")
+    rows = look(gateway, "/").rows()
+    assert rows[0][1] == "tables entered or left the lake sales/orders"
+    assert rows[1][1] == "by an Iceberg client stock"
+
+
 def test_the_graph_has_branches_and_where_they_begin_and_merge(
     lake: lv.Lake, gateway: Gateway
 ) -> None:

@@ -44,6 +44,21 @@ def test_a_ref_is_a_warehouse(grown: lv.Lake, gateway: Gateway, name: str) -> No
     assert rows(gateway.pyiceberg().load_table("root.stock")) == in_order(grown.read("stock"))
 
 
+def test_main_is_the_lake_itself_and_is_written(grown: lv.Lake, gateway: Gateway) -> None:
+    catalog = gateway.pyiceberg("lake@main")
+    table = catalog.load_table("root.stock")
+    table.append(table.scan().to_arrow())
+    assert rows(gateway.pyiceberg().load_table("root.stock")) == in_order(grown.read("stock"))
+    assert grown.read("stock").num_rows == 2 * (2 + 4)
+    catalog.create_namespace("lab")
+    catalog.rename_table("root.stock", "lab.stock")
+    assert catalog.list_tables("lab") == [("lab", "stock")]
+    assert (
+        gateway.ask("/config", params={"warehouse": "lake@main"}).json()["endpoints"]
+        == (gateway.ask("/config", params={"warehouse": "lake"}).json()["endpoints"])
+    )
+
+
 @pytest.mark.skipif(not HAS_EXTENSIONS, reason="needs DuckDB's extension for Iceberg")
 def test_duckdb_reads_a_branch(grown: lv.Lake, gateway: Gateway) -> None:
     found = gateway.duckdb("lake@etl").sql("FROM l.sales.orders").to_arrow_table()
