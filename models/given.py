@@ -45,8 +45,10 @@ truth     A request that was told yes is in all its tables' logs. One that was t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+
+from models.asking import ENDS, Asking, Write, landings
 
 File = tuple[str, str, int]
 #: A key, and the sequence number of its equality delete.
@@ -227,32 +229,23 @@ class Client:
     back: str = ""
 
 
-class Write(NamedTuple):
-    """A replacement of HEAD that was sent, and has no answer."""
+class Sent(NamedTuple):
+    """The commit that a write would store in HEAD."""
 
-    replacement: int
-    name: str
     commit: str
     parts: Parts
     relied: tuple[tuple[str, str], ...]
 
 
-ENDS = ("yes", "no", "unknown", "done")
-
-
 @dataclass(frozen=True, slots=True)
-class State:
+class State(Asking[Client]):
     actors: tuple[Actor, ...] = ()
-    replacement: int = 0
     sequence: int = 0
     pending: tuple[Pending, ...] = ((), ())
     logs: tuple[tuple[Version, ...], ...] = ()
     commits: tuple[tuple[str, Parts], ...] = ()
-    clients: tuple[Client, ...] = ()
-    flying: tuple[Write, ...] = ()
     void: frozenset[tuple[str, str]] = frozenset()
     landed: frozenset[str] = frozenset()
-    wrong: str = field(default="")
 
     def log(self, table: str) -> tuple[Version, ...]:
         return self.logs[TABLES.index(table)]
@@ -266,12 +259,6 @@ class State:
 
     def part(self, commit: str, table: str) -> Part:
         return dict(dict(self.commits)[commit])[table]
-
-    def at(self, number: int, **changes: object) -> State:
-        """Return the state with a client changed."""
-        changed = replace(self.clients[number], **changes)  # type: ignore[arg-type]
-        clients = (*self.clients[:number], changed, *self.clients[number + 1 :])
-        return replace(self, clients=clients)
 
     def with_pending(self, table: str, pending: Pending) -> State:
         rows = tuple(
@@ -337,7 +324,7 @@ class Given:
                 clients = tuple(Client() for _ in actors)
                 yield name, replace(state, actors=actors, clients=clients)
             return
-        yield from self._land_late(state)
+        yield from landings(state, self._landed)
         for number, (actor, client) in enumerate(zip(state.actors, state.clients, strict=True)):
             if client.at in ENDS:
                 continue
@@ -590,35 +577,27 @@ class Given:
             newer = None if moved else seen._replace(replacement=state.replacement)
             yield f"{name} loses the race", state.at(number, at=at, seen=newer)
             return
-        write = Write(seen.replacement, name, f"{name}{client.tries}", client.made, client.relied)
+        sends = Sent(f"{name}{client.tries}", client.made, client.relied)
+        write = Write(seen.replacement, name, sends)
         if actor.loses == "head" and client.tries == 0:
             at = "no" if self.flaw == "refused_in_doubt" else "begin"
             after = state.at(number, at=at, tries=1, seen=None)
             yield f"{name} has landed without an answer", self._landed(after, write)
-            flying = (*state.flying, write)
-            again = replace(state, flying=flying).at(number, at="begin", tries=1, seen=None)
+            again = state.sent(write).at(number, at="begin", tries=1, seen=None)
             yield f"{name} is on its way", again
             return
         yield f"{name} is decided", self._landed(state, write).at(number, at="tell", seen=None)
-
-    def _land_late(self, state: State) -> Iterator[tuple[str, State]]:
-        for place, write in enumerate(state.flying):
-            rest = replace(state, flying=state.flying[:place] + state.flying[place + 1 :])
-            if write.replacement == state.replacement:
-                yield f"{write.name} lands late", self._landed(rest, write)
-            else:
-                yield f"{write.name} never lands", rest
 
     def _landed(self, state: State, write: Write) -> State:
         """Return the state after a replacement of HEAD; note whether it was right to send it."""
         wrong = "once, in HEAD" if write.name in state.landed else ""
         foreign = {actor.name for actor in state.actors if isinstance(actor, Foreign)}
-        relied = [*((table, part.parent) for table, part in write.parts), *write.relied]
+        relied = [*((table, part.parent) for table, part in write.what.parts), *write.what.relied]
         for table, snapshot in relied:
             version = self._at_head(state, table)
             if version is not None and version.snapshot != snapshot and version.by not in foreign:
                 wrong = wrong or "state"
-        after = _decided(state, write.commit, write.parts)
+        after = _decided(state, write.what.commit, write.what.parts)
         return replace(after, landed=state.landed | {write.name}, wrong=wrong)
 
     def _answer(

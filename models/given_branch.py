@@ -35,6 +35,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from models.asking import ENDS, Asking, Write, landings
+
 #: More commits than that are put into one object, but for the newest.
 MOST_APART = 2
 #: A request is sent twice at most: one answer of it is lost.
@@ -116,39 +118,18 @@ class Client:
     left: int = 0
 
 
-class Write(NamedTuple):
-    """A replacement of HEAD that was sent, and has no answer."""
-
-    replacement: int
-    name: str
-    number: int
-
-
-ENDS = ("yes", "no", "unknown", "done")
-
-
 @dataclass(frozen=True, slots=True)
-class State:
+class State(Asking[Client]):
     actors: tuple[Actor, ...] = ()
-    clients: tuple[Client, ...] = ()
-    replacement: int = 0
     epoch: int = 0
     has_ended: bool = False
     chain: Chain = ()
-    flying: tuple[Write, ...] = ()
     #: What took effect, in this epoch or an earlier one.
     effects: tuple[str, ...] = ()
-    wrong: str = ""
 
     @property
     def newest(self) -> str:
         return self.chain[-1].state if self.chain else "base"
-
-    def at(self, number: int, **changes: object) -> State:
-        """Return the state with a client changed."""
-        changed = replace(self.clients[number], **changes)  # type: ignore[arg-type]
-        clients = (*self.clients[:number], changed, *self.clients[number + 1 :])
-        return replace(self, clients=clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +149,9 @@ class GivenBranch:
                 clients = tuple(Client(left=getattr(one, "times", 1)) for one in actors)
                 yield name, replace(state, actors=actors, clients=clients)
             return
-        for place, write in enumerate(state.flying):
-            rest = replace(state, flying=state.flying[:place] + state.flying[place + 1 :])
-            if write.replacement == state.replacement and not state.has_ended:
-                yield f"{write.name} lands late", self._landed(rest, write.number)
-            else:
-                yield f"{write.name} never lands", rest
+        yield from landings(
+            state, lambda rest, write: self._landed(rest, write.what), is_open=not state.has_ended
+        )
         for number, (actor, client) in enumerate(zip(state.actors, state.clients, strict=True)):
             if client.at in ENDS:
                 continue
@@ -274,8 +252,7 @@ class GivenBranch:
         if actor.loses == "head" and client.tries == 0:
             again = state.at(number, at="look", tries=1, seen=None)
             yield f"{name} has landed without an answer", self._landed(again, number)
-            write = Write(replacement, name, number)
-            yield f"{name} is on its way", replace(again, flying=(*state.flying, write))
+            yield f"{name} is on its way", again.sent(Write(replacement, name, number))
             return
         after = state.at(number, at="tell", seen=None)
         yield f"{name} is decided", self._landed(after, number)

@@ -33,6 +33,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from models.asking import ENDS, Asking, Write, landings
+
 
 class Ask(NamedTuple):
     """An Iceberg client; ``loses`` the answer of HEAD, of the gateway, or none."""
@@ -77,35 +79,15 @@ class Client:
     tries: int = 0
 
 
-class Write(NamedTuple):
-    """A replacement of HEAD that was sent, and has no answer."""
-
-    replacement: int
-    name: str
-
-
-ENDS = ("yes", "no", "unknown", "done")
-
-
 @dataclass(frozen=True, slots=True)
-class State:
+class State(Asking[Client]):
     actors: tuple[Actor, ...] = ()
-    clients: tuple[Client, ...] = ()
-    replacement: int = 0
     #: Whose table has the name in HEAD, and whether a path has it.
     holder: str = ""
     has_path: bool = False
     there: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
     effects: tuple[str, ...] = ()
-    flying: tuple[Write, ...] = ()
-    wrong: str = ""
-
-    def at(self, number: int, **changes: object) -> State:
-        """Return the state with a client changed."""
-        changed = replace(self.clients[number], **changes)  # type: ignore[arg-type]
-        clients = (*self.clients[:number], changed, *self.clients[number + 1 :])
-        return replace(self, clients=clients)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +105,7 @@ class GivenMaking:
                 clients = tuple(Client() for _ in actors)
                 yield name, replace(state, actors=actors, clients=clients)
             return
-        for place, write in enumerate(state.flying):
-            rest = replace(state, flying=state.flying[:place] + state.flying[place + 1 :])
-            if write.replacement == state.replacement:
-                yield f"{write.name} lands late", _landed(rest, write.name)
-            else:
-                yield f"{write.name} never lands", rest
+        yield from landings(state, lambda rest, write: _landed(rest, write.name))
         for number, (actor, client) in enumerate(zip(state.actors, state.clients, strict=True)):
             if client.at in ENDS:
                 continue
@@ -189,8 +166,7 @@ class GivenMaking:
         elif actor.loses == "head" and client.tries == 0:
             again = state.at(number, at="look", tries=1)
             yield f"{name} has landed without an answer", _landed(again, name)
-            write = Write(state.replacement, name)
-            yield f"{name} is on its way", replace(again, flying=(*state.flying, write))
+            yield f"{name} is on its way", again.sent(Write(state.replacement, name))
         else:
             yield f"{name} is decided", _landed(state.at(number, at="tell"), name)
 
