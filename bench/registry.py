@@ -28,6 +28,7 @@ MODULES = {
     "visible": "bench.commits.visible",
     "window": "bench.commits.window",
     "iceberg": "bench.commits.iceberg",
+    "guests": "bench.commits.guests",
     "many_tables": "bench.size.many_tables",
     "many_files": "bench.size.many_files",
     "memory_of_many": "bench.size.memory_of_many",

@@ -67,3 +67,11 @@ def test_spark_reads_the_lake_s_own_tables_with_the_same_results_as_duckdb(tmp_p
         assert cold is not None
         assert cold.requests["put"] == 0
         assert cold.requests["get"] + cold.requests["list"] > 1, "it knew the logs before"
+
+
+def test_spark_s_commits_end_beside_a_client_of_lakevilla_that_appends(tmp_path: Path) -> None:
+    result = bench(tmp_path, "guests", commits="5", clients="1")
+    assert list(result.checks.values()) == [True]
+    guest, busy = result.series
+    assert (guest.n, guest.figures["commits that ended, %"]) == (5, 100)
+    assert busy.n > 1
