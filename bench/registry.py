@@ -37,6 +37,7 @@ MODULES = {
     "rewrite": "bench.size.rewrite",
     "refresh": "bench.size.refresh",
     "shown": "bench.size.shown",
+    "pages": "bench.size.pages",
     "spark": "bench.engines.spark",
     "page_checksums": "bench.engines.page_checksums",
     "file_hashes": "bench.engines.file_hashes",

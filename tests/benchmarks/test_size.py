@@ -17,6 +17,7 @@ from bench.size import by_lakevilla, steady
 from bench.size.own_process import Own, in_own_process
 from lakevilla.arrow.row_digest import RowDigest
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.serve.page import history
 from lakevilla.sql.expressions.parse import parse_predicate
 
 SMALL = {
@@ -25,6 +26,7 @@ SMALL = {
     "rewrite": {"gigabytes": "0.01", "repeats": "1", "systems": "LakeVilla"},
     "refresh": {"rows": "2000", "repeats": "1"},
     "shown": {"files": "2000", "repeats": "1"},
+    "pages": {"tables": "2", "commits": "2", "repeats": "1"},
     "page_checksums": {"rows": "1000", "repeats": "1"},
     "file_hashes": {"rows": "1000", "repeats": "1"},
     "deleted_rows": {"repeats": "1"},
@@ -119,6 +121,13 @@ def test_a_process_that_takes_too_much_memory_fails_the_run(tmp_path: Path) -> N
     result = run("rewrite", tmp_path, limit_gb="0.0005")
     assert result.checks["LakeVilla's update holds at most 0.0005 GB"] is False
     assert not result.ok
+
+
+def test_the_check_finds_a_page_that_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "refs_of", lambda main: {}[main])
+    assert run("pages", tmp_path).checks == {"each page is shown": False}
 
 
 def test_a_process_that_dies_is_reported() -> None:

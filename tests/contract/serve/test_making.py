@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import LongType, NestedField, StringType, StructType
+from pyiceberg.types import FixedType, LongType, NestedField, StringType, StructType
 
 import lakevilla as lv
 from tests.contract.foreign_readers import HAS_EXTENSIONS
@@ -44,6 +44,25 @@ def test_duckdb_makes_a_table(lake: lv.Lake, gateway: Gateway) -> None:
     connection.execute("CREATE TABLE l.lab.t (id BIGINT, name VARCHAR)")
     connection.execute("INSERT INTO l.lab.t VALUES (1, 'a'), (2, 'b')")
     assert in_order(lake.read("lab/t")) == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "status", "why"),
+    [
+        (Schema(), 400, "has no columns"),
+        (Schema(NestedField(1, "f", FixedType(4))), 406, "column f of the Iceberg type fixed[4]"),
+    ],
+    ids=["empty", "fixed"],
+)
+def test_a_table_that_lakevilla_could_not_write_is_refused_by_name(
+    gateway: Gateway, schema: Schema, status: int, why: str
+) -> None:
+    wish = {"name": "new", "schema": schema.model_dump()}
+    for staged in (False, True):
+        body = {**wish, "stage-create": staged}
+        refused = gateway.refused("/namespaces/sales/tables", method="POST", json=body)
+        assert refused[0] == status
+        assert why in refused[2]
 
 
 def with_defaults(version: str) -> dict[str, Any]:
