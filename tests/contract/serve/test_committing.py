@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,6 +16,7 @@ from pyiceberg.table import Table
 import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
+from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.store.runner import Requests
 from tests.contract.foreign_readers import HAS_EXTENSIONS
 from tests.contract.serve.gateway import Gateway, body_of_commit, serving
@@ -192,6 +194,19 @@ def test_a_request_whose_answer_was_lost_is_not_refused_however_the_lake_has_cha
     path = "/namespaces/root/tables/stock"
     answer = gateway.ask(path, method="POST", data=body, headers=headers)
     assert answer.status_code == (200 if change == "protect" else 500)
+
+
+def test_a_gateway_of_an_older_version_refuses_no_commit_for_good(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    """A newer gateway may have done it: after 4xx its client would delete the files."""
+    change = appended(gateway, "root", "stock")
+    path = Path(lake.root, HEAD_KEY)
+    head = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**head, "format": 99, "replacement": head["replacement"] + 1}))
+    for one in ({}, {"method": "POST", "json": change}):
+        status, _, message = gateway.refused("/namespaces/root/tables/stock", **one)
+        assert (status, "upgrade lakevilla" in message) == (500, True)
 
 
 def test_a_commit_to_a_delta_table_itself_is_refused(lake: lv.Lake, gateway: Gateway) -> None:

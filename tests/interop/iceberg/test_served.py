@@ -110,6 +110,48 @@ def test_spark_makes_tables_of_a_query_and_makes_them_again(
     assert not lake.doctor().findings
 
 
+def test_spark_maintains_orders_and_streams_into_a_table(
+    spark: SparkSession, lake: lv.Lake, tmp_path: Path
+) -> None:
+    with attached(spark, lake) as name:
+        table = f"{name}.root.stock"
+
+        def is_one_version(statement: str) -> None:
+            before, rows = lake.history(1)[0].version, in_order(lake.read("stock"))
+            spark.sql(statement).collect()
+            assert lake.history(1)[0].version == before + 1, statement
+            assert in_order(lake.read("stock")) == rows, statement
+
+        is_one_version(f"ALTER TABLE {table} WRITE ORDERED BY balance DESC")
+        spark.sql(f"INSERT INTO {table} SELECT id, id * 7 % 10 FROM range(20, 30)")
+        (newest,) = lake.history(1)
+        assert newest.tables == ("stock",)
+        for number in range(3):
+            spark.sql(f"INSERT INTO {table} VALUES ({30 + number}, {number})")
+        system, of_table = f"CALL {name}.system", "table => 'root.stock'"
+        is_one_version(f"{system}.rewrite_manifests({of_table})")
+        is_one_version(
+            f"{system}.rewrite_data_files({of_table}, options => map('min-input-files', '2'))"
+        )
+        now = "TIMESTAMP '2999-01-01 00:00:00'"
+        is_one_version(f"{system}.expire_snapshots({of_table}, {now}, 1)")
+        (first,) = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots").collect()
+        before = in_order(lake.read("stock"))
+        spark.sql(f"INSERT INTO {table} VALUES (40, 4)")
+        spark.sql(f"{system}.rollback_to_snapshot('root.stock', {first[0]})").collect()
+        assert in_order(lake.read("stock")) == before
+        source = tmp_path / "source"
+        rows = spark.createDataFrame([(50, 5), (51, 5)], "id BIGINT, balance BIGINT")
+        rows.write.parquet(str(source))
+        stream = spark.readStream.schema("id BIGINT, balance BIGINT").parquet(str(source))
+        writer = stream.writeStream.format("iceberg").outputMode("append")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        for _ in range(2):
+            writer.trigger(availableNow=True).toTable(table).awaitTermination()
+            assert lake.read("stock", where="id >= 50").num_rows == 2
+    assert not lake.doctor().findings
+
+
 def test_spark_reads_a_branch_and_joins_tables_at_one_version(
     spark: SparkSession, lake: lv.Lake
 ) -> None:
@@ -125,7 +167,21 @@ def test_spark_reads_a_branch_and_joins_tables_at_one_version(
         assert spark.sql(joined).collect()[0][0] == before > 0
 
 
-def test_spark_writes_on_a_branch_that_is_merged(spark: SparkSession, lake: lv.Lake) -> None:
+#: How Spark writes: data files again, position delete files, or deletion vectors.
+WAYS = {
+    "copies": {},
+    "positions": {f"write.{one}.mode": "merge-on-read" for one in ("delete", "update", "merge")},
+}
+WAYS["vectors"] = {**WAYS["positions"], "format-version": "3"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_spark_writes_on_a_branch_that_is_merged(
+    spark: SparkSession, lake: lv.Lake, way: str
+) -> None:
+    if WAYS[way]:
+        lake.drop_table("stock", delete_data=True)
+        lake.create_table("stock", accounts(4), format="iceberg", properties=WAYS[way])
     lake.branch("etl")
     etl = lake.on("etl")
     with attached(spark, lake, "lake@etl") as name:
