@@ -225,6 +225,18 @@ def branch_base_not_compared() -> Iterator[None]:
 
 
 @planted(for_histories=False)
+def deletes_taken_as_they_are() -> Iterator[None]:
+    """On a branch a client's delete files are part of a commit, though no merge has them (B5)."""
+
+    def as_they_are(txn: Any, view: Any, change: Any) -> Program[Any]:
+        yield from ()
+        return change
+
+    with attribute(given_on_branch, "_with_own_marks", as_they_are):
+        yield
+
+
+@planted(for_histories=False)
 def not_looked_for_on_its_branch() -> Iterator[None]:
     """On a branch a request that is sent again is compared, though HEAD has it (B3)."""
 

@@ -22,6 +22,7 @@ from tests.contract.iceberg.test_given import (
     overwrite_all,
 )
 from tests.support.iceberg_client import IcebergClient
+from tests.support.iceberg_deletes import data_files, deleting, deleting_by_value
 from tests.support.inside import inside
 from tests.support.stores import InterruptedStore
 
@@ -211,3 +212,52 @@ def test_a_table_of_version_3_gets_row_ids_by_the_merge(lake: lv.Lake) -> None:
     lake.merge("etl", delete=True)
     assert ids(lake, "w") == [4, 9]
     assert lake.verify().ok
+
+
+# -- deletes of rows ---------------------------------------------------------------------
+
+
+def test_position_deletes_of_several_files_become_marks_of_the_branch(
+    lake: lv.Lake, etl: lv.Lake, client: IcebergClient
+) -> None:
+    """They lie in one file, and are no part of the branch: a merge carries marks alone."""
+    append(client.load("t"), OTHERS)
+    table = client.load("t")
+    files = data_files(table)
+    request = deleting(table, {file: [0] for file in files})
+    wanted = [one for one in ids(etl) if one not in (1, 9)]
+    answer = give(etl, [request])
+    assert (answer.outcome, ids(etl)) == ("done", wanted)
+    assert answer.tables["t"].current_id == snapshot_of(request)
+    assert give(etl, [request]).outcome == "done", "asked again"
+    shown = client.load("t")
+    assert sorted(shown.scan().to_arrow()["id"].to_pylist()) == wanted
+    named = {one.file_path for task in shown.scan().plan_files() for one in task.delete_files}
+    assert len(named) == 2
+    assert all(one.endswith("-deletes.parquet") and "/lv-h-" in one for one in named)
+    again = deleting(shown, {files[0]: [0, 1]})
+    etl.run(lambda txn: txn.append("t", [{"id": 7, "v": "y"}]))
+    assert give(etl, [again]).outcome == "conflict"
+    lake.merge("etl", delete=True)
+    assert ids(lake) == sorted([*wanted, 7])
+    assert not lake.doctor().findings
+
+
+def test_equality_deletes_are_refused_by_name_on_a_branch(
+    etl: lv.Lake, client: IcebergClient
+) -> None:
+    answer = give(etl, [deleting_by_value(client.load("t"), "id", [2])])
+    assert answer.outcome == "unsupported"
+    assert "equality deletes" in answer.message
+    assert ids(etl) == [1, 2, 3]
+
+
+def test_deletes_that_can_not_be_read_are_refused_on_a_branch(
+    lake: lv.Lake, etl: lv.Lake, client: IcebergClient
+) -> None:
+    table = client.load("t")
+    request = deleting(table, {file: [0] for file in data_files(table)})
+    (file,) = Path(lake.root, "t/_lakevilla/b").rglob("*-deletes.parquet")
+    file.write_bytes(b"no file of Parquet")
+    answer = give(etl, [request])
+    assert (answer.outcome, ids(etl)) == ("invalid", [1, 2, 3])

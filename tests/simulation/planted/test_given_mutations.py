@@ -28,6 +28,11 @@ CATCHERS = {
             *on_a_branch(lake), "t"
         )
     ),
+    "deletes_taken_as_they_are": lambda lake, _: (
+        branches.test_position_deletes_of_several_files_become_marks_of_the_branch(
+            lake, *on_a_branch(lake)
+        )
+    ),
     "decided_on_another_version": (
         contract.test_a_table_that_is_relied_on_is_compared_in_the_head_that_is_replaced
     ),
