@@ -186,6 +186,17 @@ def updates_of_another_version() -> Iterator[None]:
 
 
 @planted(for_histories=False)
+def removed_files_taken() -> Iterator[None]:
+    """A client's snapshot may name files that were removed."""
+
+    def refused(*_: Any) -> Program[None]:
+        yield from ()
+
+    with attribute(versions, "_refuse_removed", refused):
+        yield
+
+
+@planted(for_histories=False)
 def given_in_the_inbox() -> Iterator[None]:
     """Any process may include a given commit in its replacement of HEAD (G5)."""
     with attribute(fold, "Given", Transplant), attribute(replacing, "Given", Transplant):

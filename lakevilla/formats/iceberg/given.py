@@ -33,7 +33,7 @@ from lakevilla.formats.iceberg.commit import (
     commit_note,
     describe,
 )
-from lakevilla.formats.iceberg.manifests.manifests import ADDED
+from lakevilla.formats.iceberg.manifests.manifests import ADDED, EXISTING
 from lakevilla.formats.iceberg.metadata.definition import is_same_place, metadata_key
 from lakevilla.formats.iceberg.metadata.file import (
     COMMIT_PROPERTY,
@@ -44,7 +44,13 @@ from lakevilla.formats.iceberg.metadata.file import (
     property_of,
 )
 from lakevilla.formats.iceberg.metadata.updates import added_snapshots, refs_of, updated
-from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, entries_in, listed_by
+from lakevilla.formats.iceberg.snapshot import (
+    IcebergSnapshot,
+    entries_in,
+    listed_by,
+    live_entries,
+    manifests_of,
+)
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Program
 
@@ -93,6 +99,7 @@ def consequence(
         known = {} if before is None else before.snapshots
         fresh = [after.snapshot(one) or {} for one in after.snapshots if one not in known]
         own = yield from _own_manifests(snapshot, fresh, {after.current_id: entry.listed})
+        yield from _refuse_removed(snapshot, after, entry.listed or (), own)
     except CorruptObject as error:
         raise InvalidOperation(
             f"table {snapshot.table}: what the updates name can't be read: {error.message}",
@@ -160,7 +167,8 @@ def consequence_of_state(
         _refuse_lists_elsewhere(state, after)
         entry = yield from describe(state, state.version + 1, after)
         fresh = [after.snapshot(one) or {} for one in after.snapshots if one not in known]
-        yield from _own_manifests(state, fresh, {after.current_id: entry.listed})
+        own = yield from _own_manifests(state, fresh, {after.current_id: entry.listed})
+        yield from _refuse_removed(state, after, entry.listed or (), own)
     except CorruptObject as error:
         raise InvalidOperation(
             f"table {snapshot.table}: what the updates name can't be read: {error.message}",
@@ -307,6 +315,53 @@ def _refuse_lists_elsewhere(snapshot: IcebergSnapshot, after: Metadata) -> None:
     for number in after.snapshots.keys() - known:
         one = after.snapshot(number) or {}
         _refuse_elsewhere(snapshot, str(one["manifest-list"]))
+
+
+def _refuse_removed(
+    snapshot: IcebergSnapshot,
+    after: Metadata,
+    listed: Sequence[ManifestFile],
+    own: Sequence[ManifestFile],
+) -> Program[None]:
+    """Refuse a new snapshot that names files which neither its client has added nor its parent has.
+
+    They were removed, and may be gone. ``listed``: its manifests; ``own``: those that it has added.
+    """
+    known = {} if snapshot.document is None else snapshot.document.snapshots
+    parent: Any = after.current_id
+    if parent is None or parent in known:
+        return
+    while parent is not None and parent not in known:
+        parent = (after.snapshot(parent) or {}).get("parent-snapshot-id")
+    if parent == snapshot.snapshot_id:
+        below = yield from manifests_of(snapshot)
+    else:
+        below = yield from listed_by(snapshot, None if parent is None else after.snapshot(parent))
+    place = snapshot.definition.place
+    there = {place.path(one.manifest_path) for one in below}
+    added = {place.path(one.manifest_path) for one in own}
+    now = {place.path(one.manifest_path) for one in listed}
+    stray = sorted(now - there - added)
+    if stray:
+        raise _removed(snapshot, stray[0], parent)
+    merged = [one for one in own if one.has_existing_files()]
+    if not merged:
+        return
+    left = [one for one in below if place.path(one.manifest_path) not in now]
+    parts = yield from entries_in(snapshot, left)
+    live = {path for part in parts for path in live_entries(part)["path"].to_pylist()}
+    for part in (yield from entries_in(snapshot, merged)):
+        kept = part.filter(pc.equal(part["status"], EXISTING))["path"].to_pylist()
+        if strange := sorted({*kept} - live):
+            raise _removed(snapshot, strange[0], parent)
+
+
+def _removed(snapshot: IcebergSnapshot, what: str, parent: object) -> InvalidOperation:
+    return InvalidOperation(
+        f"the new snapshot of table {snapshot.table} names {what}, which it does not add, and "
+        f"which its parent {parent} does not have: load the table, and commit on its newest state",
+        table=snapshot.table,
+    )
 
 
 def _refuse_rows_back(snapshot: IcebergSnapshot, change: Change) -> None:

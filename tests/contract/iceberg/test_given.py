@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import ManifestFile, write_manifest, write_manifest_list
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update.snapshot import ManageSnapshots
 from pyiceberg.types import StringType
 
@@ -906,3 +909,50 @@ def test_a_refusal_that_may_not_last_is_bound_to_no_key(
     lake.register("t")
     assert give(lake, [change], key="k").outcome == "done"
     assert ids(lake) == [1, 2, 3, 4]
+
+
+# -- files that were removed -------------------------------------------------------------
+
+
+def relisted(table: Table, change: TableChange, *more: ManifestFile) -> TableChange:
+    """Return a request whose snapshot lists further manifests."""
+    snapshot, path = snapshot_of(change), f"{table.location()}/metadata/{uuid4()}.avro"
+    own = Snapshot.model_validate(snapshot).manifests(table.io)
+    ends = (snapshot["parent-snapshot-id"], snapshot["sequence-number"], "deflate")
+    output = table.io.new_output(path)
+    with write_manifest_list(2, output, snapshot["snapshot-id"], *ends) as writer:
+        writer.add_manifests([*own, *more])
+    told = [
+        {**one, "snapshot": {**snapshot, "manifest-list": path}} if "snapshot" in one else one
+        for one in change.updates
+    ]
+    return TableChange(change.table, change.requirements, told)
+
+
+def with_entries_of(table: Table, number: int, old: ManifestFile) -> ManifestFile:
+    """Store a manifest that has the files of another one as existing ones."""
+    output = table.io.new_output(f"{table.location()}/metadata/{uuid4()}.avro")
+    with write_manifest(2, table.spec(), table.schema(), output, number, "deflate") as writer:
+        for entry in old.fetch_manifest_entry(table.io):
+            writer.existing(entry)
+    return writer.to_manifest_file()
+
+
+@pytest.mark.parametrize("way", ["the manifest", "its entries"])
+def test_a_snapshot_that_names_removed_files_is_refused(
+    lake: lv.Lake, client: IcebergClient, way: str
+) -> None:
+    before = client.load("t").current_snapshot()
+    assert before is not None
+    (old,) = before.manifests(client.load("t").io)
+    lake.run(lambda txn: txn.overwrite("t", OTHERS))
+    table = client.load("t")
+    request = client.request(table, append)
+    if way == "its entries":
+        old = with_entries_of(table, snapshot_of(request)["snapshot-id"], old)
+    answer = give(lake, [relisted(table, request, old)])
+    assert answer.outcome == "invalid"
+    assert "which it does not add" in answer.message
+    assert ids(lake) == [9]
+    assert give(lake, [relisted(table, request)]).outcome == "done"
+    assert ids(lake) == [4, 9]

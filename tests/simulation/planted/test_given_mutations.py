@@ -62,6 +62,9 @@ CATCHERS = {
     "relied_on_and_not_looked_at": (
         contract.test_a_table_that_is_relied_on_is_looked_at_before_head_is_replaced
     ),
+    "removed_files_taken": lambda lake, client: (
+        contract.test_a_snapshot_that_names_removed_files_is_refused(lake, client, "the manifest")
+    ),
     "snapshot_of_a_ref_removed": (
         contract.test_a_ref_that_is_made_just_before_head_is_replaced_keeps_its_snapshot
     ),
