@@ -898,8 +898,10 @@ def _operations_since(old: Metadata | None, new: Metadata) -> tuple[bool, set[ob
         return True, {(current.get("summary") or {}).get("operation")}
     known = {} if old is None else old.snapshots
     found: set[object] = set()
+    passed: set[object] = set()  # a client may have made two snapshots each other's parents
     number = new.current_id
-    while number is not None and number not in known:
+    while number is not None and number not in known and number not in passed:
+        passed.add(number)
         snapshot = new.snapshot(number) or {}
         found.add((snapshot.get("summary") or {}).get("operation"))
         number = snapshot.get("parent-snapshot-id")

@@ -331,8 +331,12 @@ def _refuse_removed(
     parent: Any = after.current_id
     if parent is None or parent in known:
         return
+    passed = set()
     while parent is not None and parent not in known:
+        passed.add(parent)
         parent = (after.snapshot(parent) or {}).get("parent-snapshot-id")
+        if parent in passed:
+            raise _removed(snapshot, "itself among its parents", parent)
     if parent == snapshot.snapshot_id:
         below = yield from manifests_of(snapshot)
     else:
@@ -344,16 +348,16 @@ def _refuse_removed(
     stray = sorted(now - there - added)
     if stray:
         raise _removed(snapshot, stray[0], parent)
-    merged = [one for one in own if one.has_existing_files()]
-    if not merged:
+    kept: set[str] = set()
+    for part in (yield from entries_in(snapshot, own)):  # whatever the list says of their numbers
+        kept.update(part.filter(pc.equal(part["status"], EXISTING))["path"].to_pylist())
+    if not kept:
         return
     left = [one for one in below if place.path(one.manifest_path) not in now]
-    parts = yield from entries_in(snapshot, left)
-    live = {path for part in parts for path in live_entries(part)["path"].to_pylist()}
-    for part in (yield from entries_in(snapshot, merged)):
-        kept = part.filter(pc.equal(part["status"], EXISTING))["path"].to_pylist()
-        if strange := sorted({*kept} - live):
-            raise _removed(snapshot, strange[0], parent)
+    for part in (yield from entries_in(snapshot, left)):
+        kept.difference_update(live_entries(part)["path"].to_pylist())
+    if kept:
+        raise _removed(snapshot, min(kept), parent)
 
 
 def _removed(snapshot: IcebergSnapshot, what: str, parent: object) -> InvalidOperation:

@@ -14,12 +14,14 @@ from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
     ConflictError,
+    CorruptObject,
     ForeignConflict,
     InvalidOperation,
     LakeVillaError,
     TableExists,
     TableNotFound,
     UnsupportedTableFeature,
+    VersionNotFound,
 )
 from lakevilla.formats.base import Change, ClientUpdates
 from lakevilla.formats.iceberg.commit import TXN_IDS
@@ -112,7 +114,7 @@ def refusal_by(error: LakeVillaError) -> Answer:
     """Return the answer to a request that an error has ended for good."""
     match error:
         case KeyRefused():
-            return Answer(msgspec.convert(error.outcome, Outcome), error.message)
+            return Answer(msgspec.convert(error.outcome, Outcome), error.told)
         case TableNotFound():
             return Answer("missing", error.message)
         case UnsupportedTableFeature():
@@ -164,7 +166,14 @@ def _noted_unlooked(
         if is_pending or held.head.is_protected or _there(requests, documents) is not None:
             return None
         yield from _note_operations(txn, requests, views, documents)
-    except (ConflictError, InvalidOperation, TableNotFound, UnsupportedTableFeature):
+    except (
+        ConflictError,
+        CorruptObject,  # or a version that is not kept any more: a newer one may be
+        InvalidOperation,
+        TableNotFound,
+        UnsupportedTableFeature,
+        VersionNotFound,
+    ):
         return None
     return documents
 

@@ -49,13 +49,15 @@ class KeyRefused(InvalidOperation):
 
     Attributes
     ----------
-    outcome : str
-        What its client was told.
+    outcome, told : str
+        What its client was told, and the reason.
     """
 
-    def __init__(self, key: str, outcome: str, message: str) -> None:
-        super().__init__(message)
-        self.key, self.outcome = key, outcome
+    def __init__(self, key: str, outcome: str, told: str) -> None:
+        super().__init__(
+            f"idempotency key {key!r} is that of a request which was refused for good: {told}"
+        )
+        self.outcome, self.told = outcome, told
 
 
 def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:

@@ -956,3 +956,18 @@ def test_a_snapshot_that_names_removed_files_is_refused(
     assert ids(lake) == [9]
     assert give(lake, [relisted(table, request)]).outcome == "done"
     assert ids(lake) == [4, 9]
+
+
+def test_snapshots_that_are_each_other_s_parents_are_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    table = client.load("t")
+    request = client.request(table, append)
+    one = snapshot_of(request)
+    other = {**one, "snapshot-id": 7, "parent-snapshot-id": one["snapshot-id"]}
+    added = [{**one, "parent-snapshot-id": 7}, {**other, "sequence-number": 9}]
+    updates = [{"action": "add-snapshot", "snapshot": each} for each in added]
+    rest = [each for each in request.updates if each["action"] != "add-snapshot"]
+    answer = give(lake, [TableChange("t", request.requirements, [*updates, *rest])])
+    assert answer.outcome == "invalid", answer
+    assert ids(lake) == [1, 2, 3]
