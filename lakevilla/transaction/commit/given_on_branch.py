@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from lakevilla.engines.deletes import can_be_marked, mark, rows_marked
+from lakevilla.engines.base import TableInput
+from lakevilla.engines.deletes import can_be_marked, mark, read_deletes
 from lakevilla.errors import (
     CommitOutcomeUnknown,
     ConflictError,
@@ -21,12 +22,20 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import Change, ClientUpdates
 from lakevilla.formats.delta.deletion_vectors import RowIndices, united
-from lakevilla.formats.files import DataFile, has_only_vectors, is_elsewhere, paths_of
+from lakevilla.formats.files import (
+    DataFile,
+    files_from_structs,
+    has_only_vectors,
+    is_elsewhere,
+    paths_of,
+    restored,
+)
 from lakevilla.formats.iceberg.given import consequence_of_state
 from lakevilla.formats.iceberg.metadata.file import Metadata
 from lakevilla.formats.iceberg.metadata.requirements import check_requirements
 from lakevilla.formats.iceberg.metadata.updates import added_snapshots
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import branch_directory, branch_of
 from lakevilla.lake.state_digest import state_digest
 from lakevilla.lake.state_files import given_snapshot, state_file, state_snapshot
@@ -267,14 +276,18 @@ def _with_own_marks(txn: TransactionState, view: View, change: Change) -> Progra
     same = set()
     for file in change.adds:
         _refuse_equality(view, file)
-        old = before.get(file.path)
+    olds = [restored(before[file.path]) for file in change.adds if file.path in before]
+    rows_before, rows_now = yield from parallel(
+        [_rows_deleted(layout, olds), _rows_deleted(layout, change.adds)]
+    )
+    for file in change.adds:
+        old, rows = before.get(file.path), rows_now[file.path]
         if old is None:
-            rows = yield from rows_marked(layout, file)
             bare = unmarked[file.path] = msgspec.structs.replace(file, deletes=())
             if len(rows):
                 marked.append((bare, rows))
             continue
-        was, rows = yield from parallel([rows_marked(layout, one) for one in (old, file)])
+        was = rows_before[file.path]
         if len(united(was, rows)) > len(rows):
             raise UnsupportedTableFeature(
                 f"table {view.location}: deleted rows of {file.path} would come back, and on a "
@@ -295,6 +308,12 @@ def _with_own_marks(txn: TransactionState, view: View, change: Change) -> Progra
     if change.is_empty:  # deletes of which only the files differ: the definition stays, and is said
         return msgspec.structs.replace(change, metadata=dict(view.snapshot.metadata))
     return change
+
+
+def _rows_deleted(layout: Layout, files: Sequence[DataFile]) -> Program[dict[str, RowIndices]]:
+    """Return the deleted rows of files by their paths; each delete file is read once."""
+    found = yield from read_deletes(TableInput(layout, files_from_structs(files)))
+    return {file.path: found.rows_of(number) for number, file in enumerate(files)}
 
 
 def _refuse_equality(view: View, file: DataFile) -> None:
