@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -119,7 +119,10 @@ def test_directories_of_a_hierarchical_namespace_are_no_objects(
     assert store.head("t/a") == Missing()
 
 
-whole = pytest.mark.parametrize("server", WHOLE, indirect=True)
+def whole(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test on the servers that support all requests, which are slow to start: at night."""
+    on_them: Callable[..., None] = pytest.mark.parametrize("server", WHOLE, indirect=True)(test)
+    return pytest.mark.night(on_them)
 
 
 @whole
