@@ -1028,8 +1028,8 @@ class Lake(Hinted, Generic[Frame]):
         --------
         >>> session = lake.session()
         >>> rows = session.sql("INSERT INTO orders VALUES (2, 'jam'); SELECT sku FROM orders")
-        >>> rows["sku"].to_pylist()
-        ['tea', 'jam']
+        >>> sorted(rows["sku"].to_pylist())
+        ['jam', 'tea']
         """
         limits = {"max_rows": max_rows, "max_bytes": max_bytes, "timeout_seconds": timeout_seconds}
         return begin_session(
