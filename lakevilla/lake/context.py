@@ -153,13 +153,15 @@ def _always() -> Program[bool]:
 class Asked:
     """The time of the last request for HEAD, and the times until which checks are not repeated.
 
-    ``at``: the time of that request. ``new_until``: until then, a root without a HEAD counts as
-    new, and is not listed again for remains of a lake. ``unclaimed_until``: until then, its tables
-    are not searched for claims again. ``is_newest``: the first HEAD that this client read was
+    ``at``: the time of that request. ``changed_at``: the time when the newest HEAD became known.
+    ``new_until``: until then, a root without a HEAD counts as new, and is not listed again for
+    remains of a lake. ``unclaimed_until``: until then, its tables are not searched for claims
+    again. ``is_newest``: the first HEAD that this client read was
     checked for signs of a newer one; all later HEADs descend from it.
     """
 
     at: float = float("-inf")
+    changed_at: float = float("-inf")
     new_until: float = float("-inf")
     unclaimed_until: float = float("-inf")
     is_newest: bool = False
@@ -385,6 +387,8 @@ class Context:
                 self.expected.clear()
             elif known.head.replacement > held.head.replacement:
                 return
+        if known is None or held is None or known.head.nonce != held.head.nonce:
+            self.asked.changed_at = self.clock.elapsed()
         self.held = held
 
     def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:

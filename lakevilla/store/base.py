@@ -89,9 +89,13 @@ GetOutcome = Found | Unchanged | Missing
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The conditional write took effect."""
+    """The conditional write took effect.
+
+    ``limited``: only after the store had turned it away, as it takes few writes of one object.
+    """
 
     token: Token
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +104,12 @@ class Refused:
 
     ``current`` is the object that the read-back found at the key: a client that lost a race has it
     already and need not request it again. None where there was no object.
+    ``limited``: the store had turned the write away, as it takes few writes of one object; the
+    refusal may be the client's own, by what it has read.
     """
 
     current: Found | None = None
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,7 @@ class Failure:
     to slow down. ``conflict``: 409, another conditional write was under way.
     ``permanent``: trying again will not help (credentials, no such bucket).
     ``of_store``: it does not concern the requested object, as no request would get through.
+    ``of_object``: the store takes no further write of this one object for now; reads are answered.
     ``rejected``: a catalog turned down the content of the request, whoever sends it.
     """
 
@@ -132,6 +140,7 @@ class Failure:
     conflict: bool = False
     permanent: bool = False
     of_store: bool = False
+    of_object: bool = False
     rejected: bool = False
 
 

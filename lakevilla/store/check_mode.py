@@ -43,7 +43,16 @@ from lakevilla.store.base import (
     Unknown,
 )
 from lakevilla.store.effects import Get, Put, Sleep
-from lakevilla.store.readback import Attempts, Backoff, Request, expand, failed, repeat, same_object
+from lakevilla.store.readback import (
+    Attempts,
+    Backoff,
+    Request,
+    expand,
+    failed,
+    noting_limit,
+    repeat,
+    same_object,
+)
 
 #: True for keys whose objects decide something, so that they must have settled first.
 ReliedOn = Callable[[str], bool]
@@ -65,7 +74,7 @@ def expand_checked(effect: Request, ids: Ids, settings: Settings, relied_on: Rel
     backoff = Backoff(ids, settings)
     match effect:
         case Put(condition=Absent() | Match()):
-            return _write(effect, backoff, relied_on)
+            return noting_limit(_write(effect, backoff, relied_on))
         case Get(byte_range=None) if relied_on(effect.key):
             return _settled(effect, backoff)
         case _:
@@ -75,6 +84,7 @@ def expand_checked(effect: Request, ids: Ids, settings: Settings, relied_on: Rel
 def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
     """Check the key, write, and check while a client that checked earlier may still write."""
     may_have_landed = False
+    pause: Sleep | None = None
     while True:
         seen: GetOutcome | Failure = yield Get(effect.key)
         if isinstance(seen, Failure):
@@ -97,6 +107,11 @@ def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
                     "preceded it, or may still replace it"
                 )
             return (yield from _refused(effect, seen, backoff, relied_on))
+        if pause is not None:
+            # It takes no write yet: wait, and look again, as the write must follow its look in W.
+            yield pause
+            pause = None
+            continue
         answer: Stored | Refused | Failure = yield Put(effect.key, effect.body, ANY)
         if not isinstance(answer, Failure):
             break
@@ -108,7 +123,11 @@ def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
             if not _is_ours(effect, seen):
                 return Unknown(answer.reason)
             break
-        yield backoff.pause(answer)
+        if answer.of_object:
+            # Look first: another client has written the object a moment ago, and reads are free.
+            pause = backoff.pause(answer)
+        else:
+            yield backoff.pause(answer)
     return (yield from _stays(effect, backoff, relied_on))
 
 

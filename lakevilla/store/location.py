@@ -60,6 +60,10 @@ _SCHEMES = {
     "memory": "memory",
 }
 
+#: The seconds between two writes of one object that a provider takes; it answers 429 to more.
+#: https://cloud.google.com/storage/quotas#objects
+_SECONDS_BETWEEN_WRITES = {"gs": 1.0}
+
 #: Schemes of file systems that some platforms write with one slash.
 _FOREIGN_SCHEMES = frozenset({"dbfs", "hdfs", "viewfs", "http", "https"})
 
@@ -94,6 +98,11 @@ class Location:
     def store(self) -> Location:
         """The bucket, container or file system that holds the place."""
         return Location(self.scheme, self.authority, "")
+
+
+def seconds_between_writes(scheme: str) -> float:
+    """Return the time between two writes of one object that the store takes, mostly none."""
+    return _SECONDS_BETWEEN_WRITES.get(scheme, 0.0)
 
 
 def is_external(location: str) -> bool:

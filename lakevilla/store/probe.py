@@ -18,15 +18,24 @@ from lakevilla.store.base import (
     Token,
     Unknown,
 )
-from lakevilla.store.effects import DeleteObject, Effect, Program, get, parallel, put
+from lakevilla.store.effects import DeleteObject, Effect, Program, get, parallel, put, sleep
 from lakevilla.store.location import PROBES_PREFIX
+from lakevilla.store.readback import SECONDS_BETWEEN_WRITES
+
+#: So often a request is made again that the store's limit of writes has kept it from answering.
+_MOST_LIMITED = 8
 
 
-def probe(ids: Ids) -> Program[bool]:
+def probe(ids: Ids, seconds_between_writes: float = 0.0) -> Program[bool]:
     """Check that creates really are conditional; return whether replacements are, too.
 
     Nothing is safe without conditional creates. A store without conditional replacements may ignore
     the condition, or turn it down: in both cases nothing is replaced there.
+
+    Parameters
+    ----------
+    seconds_between_writes : float
+        The time between two writes of one object that the store takes.
 
     Raises
     ------
@@ -43,13 +52,13 @@ def probe(ids: Ids) -> Program[bool]:
         return f'{{"probe":"{ids.nonce()}"}}'.encode()
 
     def must_store(check: str, condition: Condition) -> Program[Token]:
-        outcome = yield from put(present, body(), condition)
+        outcome = yield from _answered(present, body(), condition)
         if not isinstance(outcome, Stored):
             _unsafe(check, outcome)
         return outcome.token
 
     def must_refuse(check: str, key: str, condition: Condition) -> Program[None]:
-        outcome = yield from put(key, body(), condition)
+        outcome = yield from _answered(key, body(), condition)
         # Unknown is no refusal: after a time-out the write may still land.
         if isinstance(outcome, Stored | Unknown):
             _unsafe(check, outcome)
@@ -57,7 +66,7 @@ def probe(ids: Ids) -> Program[bool]:
     def match(key: str, token: Token) -> Program[PutOutcome | None]:
         """Return None if the store reports that it does not know such a request."""
         try:
-            return (yield from put(key, body(), Match(token)))
+            return (yield from _answered(key, body(), Match(token)))
         except StoreError as error:
             if not error.permanent:
                 raise
@@ -65,21 +74,15 @@ def probe(ids: Ids) -> Program[bool]:
 
     def checks() -> Program[bool]:
         first = yield from must_store("a create of an absent key is stored", ABSENT)
-        second, on_absent, _ = yield from parallel(
-            [
-                match(present, first),
-                match(absent, first),
-                must_refuse("a second create is refused", present, ABSENT),
-            ]
+        yield from sleep(seconds_between_writes)
+        second, on_absent = yield from parallel([match(present, first), match(absent, first)])
+        yield from sleep(seconds_between_writes)
+        _, stale = yield from parallel(
+            [must_refuse("a second create is refused", present, ABSENT), match(present, first)]
         )
-        _refuse_unknown(second, on_absent)
-        if not isinstance(second, Stored) or second.token == first:
-            return False
-        if not isinstance(on_absent, Refused):
-            return False
-        stale = yield from match(present, first)
-        _refuse_unknown(stale)
-        return isinstance(stale, Refused)
+        _refuse_unknown(second, on_absent, stale)
+        is_new = isinstance(second, Stored) and second.token != first
+        return is_new and isinstance(on_absent, Refused) and isinstance(stale, Refused)
 
     clean: list[Effect] = [DeleteObject(present), DeleteObject(absent)]
     try:
@@ -89,6 +92,19 @@ def probe(ids: Ids) -> Program[bool]:
         raise
     yield from parallel(clean)
     return replaces
+
+
+def _answered(key: str, body: bytes, condition: Condition) -> Program[PutOutcome]:
+    """Return the store's own answer: a limit of writes says nothing about conditions."""
+    for _ in range(_MOST_LIMITED):
+        outcome = yield from put(key, body, condition)
+        if not (isinstance(outcome, Refused) and outcome.limited):
+            return outcome
+        yield from sleep(SECONDS_BETWEEN_WRITES)
+    raise StoreError(
+        "could not find out whether the store honours conditional writes, as it answered "
+        f"{_MOST_LIMITED} of them with 429: try again"
+    )
 
 
 def probe_plain(ids: Ids) -> Program[None]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from lakevilla.errors import StoreError
@@ -51,6 +51,9 @@ from lakevilla.store.location import PROBES_PREFIX
 #: The requests to a store. Inside ``expand`` each is one attempt.
 Request = Get | Put | PutFile | CopyObject | Stat | List | ListNames | DeleteObject
 
+#: The time between two writes of one object that a store with a limit of this takes (GCS).
+SECONDS_BETWEEN_WRITES = 1.0
+
 #: Yields single attempts, is sent what ``Store`` returned for them (None for a
 #: ``Sleep``), and returns the value that is sent to the program that yielded the effect.
 Attempts = Generator[Request | Sleep, Any, Any]
@@ -68,7 +71,7 @@ def expand(effect: Request, ids: Ids, settings: Settings) -> Attempts:
     backoff = Backoff(ids, settings)
     match effect:
         case Put(condition=Absent() | Match()):
-            return _write(effect, backoff)
+            return noting_limit(_write(effect, backoff))
         case _:
             return repeat(effect, backoff)
 
@@ -87,6 +90,9 @@ class Backoff:
         return self.attempts >= self.settings.retry_limit
 
     def pause(self, failure: Failure | None = None) -> Sleep:
+        if failure is not None and failure.of_object:
+            # The object takes a write once a second: to ask sooner is in vain, and so is later.
+            return Sleep(SECONDS_BETWEEN_WRITES * (0.6 + 0.6 * self.ids.jitter()))
         step = self.attempts + (2 if failure is not None and failure.throttled else 0)
         longest = self.settings.retry_base_seconds * 2.0 ** max(0, step - 1)
         return Sleep(min(self.settings.retry_cap_seconds, longest) * self.ids.jitter())
@@ -110,6 +116,22 @@ def repeat(effect: Request, backoff: Backoff) -> Attempts:
         yield backoff.pause(outcome)
 
 
+def noting_limit(attempts: Attempts) -> Attempts:
+    """Carry out attempts at a write, and note in its outcome whether a limit of writes was met."""
+    limited = False
+    answer: Any = None
+    while True:
+        try:
+            attempt = attempts.send(answer)
+        except StopIteration as end:
+            outcome: PutOutcome = end.value
+            if limited and not isinstance(outcome, Unknown):
+                return replace(outcome, limited=True)
+            return outcome
+        answer = yield attempt
+        limited = limited or (isinstance(answer, Failure) and answer.of_object)
+
+
 def _write(effect: Put, backoff: Backoff) -> Attempts:
     """Make a conditional write: attempt it, and read the key whenever the answer leaves a doubt.
 
@@ -122,18 +144,23 @@ def _write(effect: Put, backoff: Backoff) -> Attempts:
         answer: Stored | Refused | Failure = yield effect
         if isinstance(answer, Stored):
             return answer
+        is_last = False
         if isinstance(answer, Failure):
             may_have_landed = may_have_landed or answer.ambiguous
-            if answer.permanent or backoff.exhausted():
-                if may_have_landed or answer.conflict:
-                    # The conflicting write may be this very write, sent twice by a gateway.
-                    return (yield from _last_look(effect, answer.reason))
-                raise failed(effect, answer, backoff)
-            yield backoff.pause(answer)
-            if not (answer.ambiguous or answer.conflict):
-                # The store refused it before it processed it (429, no connection): there is nothing
-                # to find.
-                continue
+            is_last = answer.permanent or backoff.exhausted()
+            if is_last and (may_have_landed or answer.conflict):
+                # The conflicting write may be this very write, sent twice by a gateway.
+                return (yield from _last_look(effect, answer.reason))
+            if not answer.of_object:
+                if is_last:
+                    raise failed(effect, answer, backoff)
+                yield backoff.pause(answer)
+                if not (answer.ambiguous or answer.conflict):
+                    # The store refused it before it processed it (429, no connection): there is
+                    # nothing to find.
+                    continue
+            # Else the object has just been written, mostly by another client: then the read shows
+            # at once that the race is lost, which the same write would learn a second later.
         seen: GetOutcome | Failure = yield Get(effect.key)
         if isinstance(seen, Failure):
             # The read-back failed. Repeating the write is as safe as a read: the store stores the
@@ -143,7 +170,7 @@ def _write(effect: Put, backoff: Backoff) -> Attempts:
                 return Unknown(reason)
             yield backoff.pause(seen)
             continue
-        verdict = classify(effect, isinstance(answer, Refused), may_have_landed, seen)
+        verdict = classify(effect, may_have_landed, seen)
         if verdict != "again":
             return verdict
         if isinstance(answer, Refused):
@@ -152,24 +179,25 @@ def _write(effect: Put, backoff: Backoff) -> Attempts:
             if backoff.exhausted():
                 return Unknown("refused, although the condition held when the key was read back")
             yield backoff.pause()
+        elif answer.of_object:
+            if is_last:
+                raise failed(effect, answer, backoff)
+            yield backoff.pause(answer)
 
 
 def _last_look(effect: Put, reason: str) -> Generator[Request | Sleep, Any, PutOutcome]:
     """Read the key after the last attempt: this may still settle the outcome of the attempts."""
     seen: GetOutcome | Failure = yield Get(effect.key)
     if not isinstance(seen, Failure):
-        verdict = classify(effect, False, True, seen)
+        verdict = classify(effect, True, seen)
         if verdict != "again":
             return verdict
     return Unknown(reason)
 
 
-def classify(
-    effect: Put, refused: bool, may_have_landed: bool, seen: GetOutcome
-) -> PutOutcome | Literal["again"]:
+def classify(effect: Put, may_have_landed: bool, seen: GetOutcome) -> PutOutcome | Literal["again"]:
     """Return the outcome of a conditional write, judged by the object at its key.
 
-    ``refused``: the last answer was that the condition did not hold.
     ``may_have_landed``: some attempt may have taken effect, now or later.
     ``again``: make the same write again; it decides.
     """
@@ -201,19 +229,19 @@ def classify(
         )
     if isinstance(seen, Found):
         return Refused(seen)
-    # A match on an absent key never holds.
-    return Refused() if refused else "again"
+    # A match on an absent key never holds, whatever the store has answered.
+    return Refused()
 
 
 def same_object(one: Token, other: Token) -> bool:
     """Return whether two tokens name the same state of an object.
 
-    Versions decide where both tokens have one (GCS), else ETags; a token without either
-    is equal to nothing.
+    Versions decide where both tokens have one (GCS), else ETags, whose quotes some stores leave out
+    of some answers (R2); a token without either is equal to nothing.
     """
     if one.version is not None and other.version is not None:
         return one.version == other.version
-    return one.e_tag is not None and one.e_tag == other.e_tag
+    return one.e_tag is not None and one.e_tag.strip('"') == (other.e_tag or "").strip('"')
 
 
 def _reason(answer: Refused | Failure) -> str:

@@ -135,6 +135,7 @@ def replay(
         settings=plan.settings,
         content_tags=plan.content_tags,
         clock_rates=seed % 3 == 0,
+        seconds_between_writes=1.0 if plan.limited else 0.0,
     )
     world = World(simulation, plan)
     error: Exception | None = None
@@ -142,6 +143,7 @@ def replay(
     with small_limits(plan.short, crowded=plan.crowded, whole=plan.whole, hot=hot):
         try:
             _play(world)
+            simulation.store.seconds_between_writes = 0.0  # the checks take no time
             _finish(world)
         except Exception as raised:
             error = raised

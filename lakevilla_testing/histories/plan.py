@@ -156,6 +156,8 @@ class Plan:
         Transactions defer their operations, so that those of one client may share a version.
     chained : bool
         Most transactions wait for their turn in a chain.
+    limited : bool
+        The store takes one write of an object a second.
     marks : bool
         Tables of Delta, and of version 3 of Iceberg, allow deletion vectors.
     whole : bool
@@ -208,6 +210,7 @@ class Plan:
     marks: bool = False
     combined: bool = False
     chained: bool = False
+    limited: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """Return the format of a table of the lake."""

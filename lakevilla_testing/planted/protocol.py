@@ -26,7 +26,7 @@ from lakevilla.maintenance.gc import garbage, listing
 from lakevilla.maintenance.gc import gc as fence
 from lakevilla.settings import Settings
 from lakevilla.store import readback
-from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused
+from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Match, Refused
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, delete, put
 from lakevilla.transaction.commit import by_log_entry, decide, upload
@@ -67,10 +67,13 @@ def no_read_back() -> Iterator[None]:
     """A refusal counts as another client's write, even if the client's own write is its cause."""
     original = readback.classify
 
-    def classify(effect: Any, refused: bool, may_have_landed: bool, seen: GetOutcome) -> Any:
-        if refused and isinstance(seen, Found):
+    def classify(effect: Any, may_have_landed: bool, seen: GetOutcome) -> Any:
+        changed = not isinstance(effect.condition, Match) or (
+            isinstance(seen, Found) and seen.token != effect.condition.token
+        )
+        if changed and isinstance(seen, Found):
             return Refused(seen)
-        return original(effect, refused, may_have_landed, seen)
+        return original(effect, may_have_landed, seen)
 
     with instead(original, classify), attribute(by_log_entry, "_own_version", nothing):
         yield

@@ -89,6 +89,8 @@ class Simulation:
         Clients' clocks run up to a tenth too fast or too slow.
     checked : bool
         The store knows no conditions, and the clients check instead.
+    seconds_between_writes : float
+        The store takes one write of an object in so many seconds.
     """
 
     def __init__(
@@ -101,12 +103,16 @@ class Simulation:
         content_tags: bool = False,
         clock_rates: bool = False,
         checked: bool = False,
+        seconds_between_writes: float = 0.0,
         max_steps: int = 50_000,
     ) -> None:
         self.seed = seed
         self.now = 0.0
         self.store = SimulatedStore(
-            lambda: EPOCH + self.now, content_tags=content_tags, conditional=not checked
+            lambda: EPOCH + self.now,
+            content_tags=content_tags,
+            conditional=not checked,
+            seconds_between_writes=seconds_between_writes,
         )
         self.checked = checked
         self.schedule = schedule or RandomSchedule(random.Random(f"{seed}/schedule"))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from lakevilla.store.base import (
     Absent,
@@ -50,6 +51,14 @@ Answer = (
 )
 
 
+#: Where stores with S3's interface are known to differ from it: Ceph and others answer 409 to a
+#: condition that does not hold, and R2 and others leave the quotes of an ETag out of some answers.
+Deviation = Literal["", "409 for 412", "bare tags"]
+
+_CONFLICT = Failure("409", ambiguous=False, conflict=True)
+_TOO_SOON = Failure("429", ambiguous=False, throttled=True, of_object=True)
+
+
 class StoredObject(NamedTuple):
     """An object, and the time of its writing by the store's clock."""
 
@@ -82,6 +91,12 @@ class SimulatedStore:
         If False, the store ignores every condition, as some stores do.
     replaces : bool
         If False, the store refuses every ``Match``: it only creates.
+    seconds_between_writes : float
+        It takes one write or delete of an object in so many seconds, and answers 429 to more,
+        whatever their condition, as GCS does.
+    deviation : str
+        Its difference from S3: ``409 for 412``; or ``bare tags``, for a PUT that is answered with
+        an ETag without the quotes that it has elsewhere.
     """
 
     def __init__(
@@ -91,11 +106,18 @@ class SimulatedStore:
         content_tags: bool = False,
         conditional: bool = True,
         replaces: bool = True,
+        seconds_between_writes: float = 0.0,
+        deviation: Deviation = "",
     ) -> None:
         self.now = now
         self.content_tags = content_tags
         self.conditional = conditional
         self.replaces = replaces
+        self.seconds_between_writes = seconds_between_writes
+        self.deviation = deviation
+        #: How many writes came too soon.
+        self.turned_away = 0
+        self._changed: dict[str, float] = {}
         self.objects: dict[str, StoredObject] = {}
         self.journal: builtins.list[Mutation] = []
         self._lock = threading.RLock()
@@ -108,7 +130,7 @@ class SimulatedStore:
         found = self.objects.get(_relative(key))
         if found is None:
             return Missing()
-        if known is not None and known == found.token:
+        if known is not None and _is_same(known, found.token):
             return Unchanged()
         if byte_range is None:
             return Found(found.body, found.token, len(found.body))
@@ -121,21 +143,23 @@ class SimulatedStore:
             reason = "501 NotImplemented: it does not replace under a condition"
             return Failure(reason, ambiguous=False, permanent=True)
         with self._lock:
+            if self._is_too_soon(key):
+                return _TOO_SOON
             before = self.objects.get(key)
             match condition:
                 case Absent():
                     holds = before is None
                 case Match(token=token):
-                    holds = before is not None and before.token == token
+                    holds = before is not None and _is_same(before.token, token)
                 case AnyVersion():
                     holds = True
             if not holds and self.conditional:
-                return Refused()
+                return _CONFLICT if self.deviation == "409 for 412" else Refused()
             tag = hashlib.md5(body).hexdigest() if self.content_tags else str(len(self.journal))
             after = StoredObject(body, Token(f'"{tag}"'), self.now())
             self.objects[key] = after
-            self.journal.append(Mutation(self.now(), key, before, after))
-            return Stored(after.token)
+            self._note(Mutation(self.now(), key, before, after))
+            return Stored(Token(tag) if self.deviation == "bare tags" else after.token)
 
     def head(self, key: str) -> ObjectInfo | Missing:
         found = self.objects.get(_relative(key))
@@ -152,24 +176,23 @@ class SimulatedStore:
         below = {info.key[len(start) :].partition("/")[:2] for info in self.list(prefix)}
         return tuple("".join(parts) for parts in below)
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str) -> Failure | None:
         with self._lock:
+            if key in self.objects and self._is_too_soon(key):
+                return _TOO_SOON
             before = self.objects.pop(key, None)
             if before is not None:
-                self.journal.append(Mutation(self.now(), key, before, None))
+                self._note(Mutation(self.now(), key, before, None))
+            return None
 
-    def put_file(self, key: str, path: str) -> Stored:
-        stored = self.put(key, Path(path).read_bytes(), AnyVersion())
-        assert isinstance(stored, Stored)  # the key has no condition
-        return stored
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        return _without_condition(self.put(key, Path(path).read_bytes(), AnyVersion()))
 
-    def copy_object(self, source: str, key: str) -> Stored | Missing:
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
         found = self.get(source)
         if not isinstance(found, Found):
             return Missing()
-        stored = self.put(key, found.body, AnyVersion())
-        assert isinstance(stored, Stored)  # the key has no condition
-        return stored
+        return _without_condition(self.put(key, found.body, AnyVersion()))
 
     def local_path(self, key: str) -> str | None:
         return None
@@ -194,8 +217,7 @@ class SimulatedStore:
             case ListNames(prefix=prefix):
                 return self.list_names(prefix)
             case DeleteObject(key=key):
-                self.delete(key)
-                return None
+                return self.delete(key)
             case _:
                 raise TypeError(f"not a single attempt: {attempt!r}")
 
@@ -223,7 +245,10 @@ class SimulatedStore:
             content_tags=self.content_tags,
             conditional=self.conditional,
             replaces=self.replaces,
+            seconds_between_writes=self.seconds_between_writes,
+            deviation=self.deviation,
         )
+        other._changed = dict(self._changed)
         other.objects = dict(self.objects)
         other.journal = list(self.journal)
         return other
@@ -234,6 +259,25 @@ class SimulatedStore:
             path = directory / key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(found.body)
+
+    def _is_too_soon(self, key: str) -> bool:
+        is_too_soon = self.now() - self._changed.get(key, -math.inf) < self.seconds_between_writes
+        self.turned_away += is_too_soon
+        return is_too_soon
+
+    def _note(self, mutation: Mutation) -> None:
+        self.journal.append(mutation)
+        if self.seconds_between_writes:
+            self._changed[mutation.key] = mutation.seconds
+
+
+def _is_same(one: Token, other: Token) -> bool:
+    return (one.e_tag or "").strip('"') == (other.e_tag or "").strip('"')
+
+
+def _without_condition(outcome: Stored | Refused | Failure) -> Stored | Failure:
+    assert not isinstance(outcome, Refused), "there is no condition that could not hold"
+    return outcome
 
 
 def _relative(key: str) -> str:

@@ -28,7 +28,7 @@ class TimedSimulation(Simulation):
         Decides ids and latencies.
     profile : LatencyProfile
         The time that each verb takes.
-    settings : Settings, optional
+    settings, seconds_between_writes : Settings, float
         As for ``Simulation``.
     max_steps : int
         The greatest number of steps.
@@ -40,9 +40,15 @@ class TimedSimulation(Simulation):
         *,
         profile: LatencyProfile = S3,
         settings: Settings | None = None,
+        seconds_between_writes: float = 0.0,
         max_steps: int = 10_000_000,
     ) -> None:
-        super().__init__(seed, settings=settings, max_steps=max_steps)
+        super().__init__(
+            seed,
+            settings=settings,
+            seconds_between_writes=seconds_between_writes,
+            max_steps=max_steps,
+        )
         self._profile = profile
         self._latencies = random.Random(f"{seed}/latencies")
         #: Requests so far, by verb.

@@ -46,7 +46,7 @@ from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program
-from lakevilla.store.location import is_external
+from lakevilla.store.location import is_external, root_location, seconds_between_writes
 from lakevilla.store.probe import probe, probe_plain
 from lakevilla.store.runner import Runner
 from lakevilla.transaction.commit.publish import publish_or_tell, renamed_tables
@@ -327,15 +327,18 @@ class LakeClient(ClientOfEpoch):
         key = self._store_key()
         if key not in _PROBED:
             with during("metadata"):
-                _PROBED[key] = "all" if (yield from probe(self.context.ids)) else "creates"
+                _PROBED[key] = "all" if (yield from self._probe()) else "creates"
         self.runner.replaces = _PROBED[key] == "all"
         return self.runner.replaces
+
+    def _probe(self) -> Program[bool]:
+        return probe(self.context.ids, seconds_between_writes(root_location(self.root).scheme))
 
     def _honoured(self) -> Literal["all", "creates", "none"]:
         place = self.runner.place
         plain = Runner(self.runner.store, self.context.ids, self.settings, place=place)
         try:
-            return "all" if plain.run(probe(self.context.ids)) else "creates"
+            return "all" if plain.run(self._probe()) else "creates"
         except (UnsafeStore, StoreError) as error:
             # If an unconditional write fails too, the store itself has failed: raise that error.
             plain.run(probe_plain(self.context.ids))

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from lakevilla.store.base import Failure
+from lakevilla.store.location import seconds_between_writes
 
 #: Azure deletes objects in batches, whose answers have a status of their own for each object.
 _STATUS = re.compile(
@@ -147,7 +148,9 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
         return Failure(f"{status_text}, another write is under way", ambiguous=False, conflict=True)
     if status == 429:
         # Turned away before the request was processed.
-        return Failure(f"{status_text}, slow down", ambiguous=False, throttled=True)
+        of_object = seconds_between_writes(provider) > 0 and not reading
+        reason = f"{status_text}, slow down"
+        return Failure(reason, ambiguous=False, throttled=True, of_object=of_object)
     is_server_error = status >= 500 and status not in _NOT_DONE
     if status == 408 or is_server_error or code == "RequestTimeout":
         throttled = status == 503 or code == "SlowDown"

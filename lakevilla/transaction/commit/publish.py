@@ -22,7 +22,7 @@ from lakevilla.transaction.verbs.save import forget
 
 def release_claims(txn: TransactionState) -> Program[None]:
     """Delete markers, record and sublogs. If that fails, other clients do it after a lease."""
-    keys = commits_of(txn.context).proposals_to_delete()
+    keys = commits_of(txn.context).proposals_to_delete(txn.context)
     try:
         if keys:
             yield from parallel([forget(txn), *[delete(key) for key in keys]])

@@ -57,7 +57,7 @@ class InTime(RandomFaults):
         return Strike(strike.fault, "now") if late else strike
 
 
-def history(seed, rates, kind=InTime, checked=True, **changes):
+def history(seed, rates, kind=InTime, checked=True, seconds_between_writes=0.0, **changes):
     """Play one history on a store that ignores all conditions; return its outcome and error."""
     # Clients without LakeVilla do not check, so such a store promises nothing next to them.
     plan = replace(draw(seed), foreign=(), guarded=False, **changes)
@@ -70,6 +70,7 @@ def history(seed, rates, kind=InTime, checked=True, **changes):
         content_tags=plan.content_tags,
         clock_rates=seed % 3 == 0,
         checked=checked,
+        seconds_between_writes=seconds_between_writes,
     )
     simulation.store.conditional = False
     outcome, _, error = campaign.replay(seed, plan=plan, simulation=simulation)
@@ -80,6 +81,15 @@ def in_time(seed):
     rates = swarm(random.Random(f"{seed}/rates"))
     # A stale list gives a stale first read, on any store.
     return {fault: rate for fault, rate in rates.items() if fault not in {*LATE, Fault.STALE_LIST}}
+
+
+def test_every_invariant_holds_if_the_store_takes_one_write_of_an_object_a_second():
+    turned_away = 0
+    for seed in range(how_many(1, whole=30)):
+        outcome, error = history(seed, in_time(seed), seconds_between_writes=1.0)
+        assert error is None, f"seed {seed} as this test draws it: {error}"
+        turned_away += outcome.store.turned_away
+    assert turned_away > 0
 
 
 BLOCK = how_many(1, whole=30)

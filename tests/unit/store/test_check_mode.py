@@ -40,6 +40,7 @@ CREATE = Put("log/1", OURS, ABSENT)
 REPLACE = Put("HEAD.json", OURS, Match(OLD))
 
 BUSY = Failure("429", ambiguous=False, throttled=True)
+TOO_SOON = Failure("429", ambiguous=False, throttled=True, of_object=True)
 TIME_OUT = Failure("timed out")
 FORBIDDEN = Failure("403", ambiguous=False, permanent=True)
 
@@ -134,6 +135,28 @@ def test_a_replacement_that_is_overwritten_or_deleted_has_an_unknown_outcome(
 
 def test_a_create_whose_object_is_deleted_has_an_unknown_outcome() -> None:
     assert isinstance(Driver(CREATE, [Missing(), Stored(NEW), Missing()]).outcome, Unknown)
+
+
+@pytest.mark.parametrize(("effect", "wanted", "other"), BOTH)
+def test_a_write_that_came_too_soon_is_refused_at_once_if_the_object_has_changed(
+    effect: Put, wanted: Any, other: Any
+) -> None:
+    driver = Driver(effect, [wanted, TOO_SOON, other])
+    assert driver.outcome == Refused(other, limited=True)
+    assert (driver.verbs, driver.pauses) == ("get put get", [])
+
+
+@pytest.mark.parametrize(("effect", "wanted", "_"), BOTH)
+def test_a_write_that_came_too_soon_waits_and_looks_again_before_it_is_sent_again(
+    effect: Put, wanted: Any, _: Any
+) -> None:
+    """Otherwise it would be stored later than W after its client's last look."""
+    answers = [wanted, TOO_SOON, wanted, wanted, Stored(NEW), FOUND_OURS]
+    driver = Driver(effect, answers, check_reads=1, check_interval_seconds=0.5)
+    assert driver.outcome == Stored(NEW, limited=True)
+    assert driver.verbs == "get put get get put get"
+    assert 0.6 <= driver.pauses[0] <= 1.2
+    assert driver.pauses[1:] == [0.5]
 
 
 @pytest.mark.parametrize(("effect", "wanted", "other"), BOTH)

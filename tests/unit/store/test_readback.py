@@ -37,6 +37,7 @@ REPLACE = Put("HEAD.json", OURS, Match(OLD))
 BUSY = Failure("503", throttled=True)
 TIME_OUT = Failure("timed out")
 TURNED_AWAY = Failure("429", ambiguous=False, throttled=True)
+TOO_SOON = Failure("429", ambiguous=False, throttled=True, of_object=True)
 CONFLICT = Failure("409", ambiguous=False, conflict=True)
 FORBIDDEN = Failure("403", ambiguous=False, permanent=True)
 
@@ -274,6 +275,61 @@ def test_tokens_are_compared_by_version_if_they_have_one_and_empty_tokens_never_
 
 
 def test_classify_requests_a_repeat_only_if_the_write_is_still_possible() -> None:
-    assert classify(CREATE, False, True, Missing()) == "again"
-    assert classify(REPLACE, True, True, FOUND_OLD) == "again"
-    assert classify(REPLACE, True, False, FOUND_OURS) == Stored(NEW)
+    assert classify(CREATE, True, Missing()) == "again"
+    assert classify(REPLACE, True, FOUND_OLD) == "again"
+    assert classify(REPLACE, False, FOUND_OURS) == Stored(NEW)
+
+
+# ---------------------------------------------------------------- a limit of writes of one object
+
+
+@pytest.mark.parametrize("effect", [CREATE, REPLACE])
+def test_a_write_that_came_too_soon_is_refused_at_once_if_the_object_has_changed(
+    effect: Put,
+) -> None:
+    driver = Driver(effect, [TOO_SOON, FOUND_THEIRS])
+    assert driver.outcome == Refused(FOUND_THEIRS, limited=True)
+    assert (driver.verbs, driver.pauses) == ("put get", [])
+
+
+@pytest.mark.parametrize(("effect", "as_it_was"), [(CREATE, Missing()), (REPLACE, FOUND_OLD)])
+def test_a_write_that_came_too_soon_waits_about_a_second_if_nothing_has_changed(
+    effect: Put, as_it_was: Any
+) -> None:
+    driver = Driver(effect, [TOO_SOON, as_it_was, TOO_SOON, as_it_was, Stored(NEW)])
+    assert driver.outcome == Stored(NEW, limited=True)
+    assert driver.verbs == "put get put get put"
+    assert len(driver.pauses) == 2
+    assert all(0.6 <= pause <= 1.2 for pause in driver.pauses)
+
+
+@pytest.mark.parametrize("effect", [CREATE, REPLACE])
+def test_a_write_that_a_gateway_sent_twice_counts_as_stored_if_its_copy_came_too_soon(
+    effect: Put,
+) -> None:
+    assert outcome_of(effect, TOO_SOON, FOUND_OURS) == Stored(NEW, limited=True)
+
+
+def test_a_replacement_in_doubt_stays_unknown_after_one_that_came_too_soon() -> None:
+    answers = [TIME_OUT, FOUND_OLD, TOO_SOON, FOUND_THEIRS]
+    assert isinstance(outcome_of(REPLACE, *answers), Unknown)
+
+
+@pytest.mark.parametrize(("effect", "as_it_was"), [(CREATE, Missing()), (REPLACE, FOUND_OLD)])
+def test_a_write_that_came_too_soon_each_time_fails_and_has_stored_nothing(
+    effect: Put, as_it_was: Any
+) -> None:
+    with pytest.raises(StoreError, match="failed 3 times, last with: 429"):
+        outcome_of(effect, *[TOO_SOON, as_it_was] * 3, retry_limit=3)
+
+
+def test_the_last_write_that_came_too_soon_is_refused_if_the_object_has_changed() -> None:
+    answers = [TOO_SOON, FOUND_OLD, TOO_SOON, FOUND_THEIRS]
+    assert outcome_of(REPLACE, *answers, retry_limit=2) == Refused(FOUND_THEIRS, limited=True)
+
+
+@pytest.mark.parametrize("effect", [DeleteObject("a"), Put("a", OURS, ANY)])
+def test_a_request_without_condition_that_came_too_soon_waits_about_a_second(effect: Any) -> None:
+    driver = Driver(effect, [TOO_SOON, None])
+    assert len(driver.pauses) == 1
+    assert 0.6 <= driver.pauses[0] <= 1.2

@@ -57,7 +57,7 @@ from lakevilla.ids import Ids
 from lakevilla.store.backends.endpoints import azure_account
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
 from lakevilla.store.effects import delete, list_objects, put
-from lakevilla.store.location import in_account, root_location
+from lakevilla.store.location import in_account, root_location, seconds_between_writes
 from lakevilla.store.probe import probe
 
 # -------------------- object store catalog
@@ -336,7 +336,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
     def _create(self, path: str, version: int, body: bytes) -> None:
         """Create a version if it is absent, and point the hint at it."""
         if self._place.uri not in _PROBED:
-            self._runner.run(probe(Ids(SystemClock())))
+            self._runner.run(probe(Ids(SystemClock()), seconds_between_writes(self._place.scheme)))
             _PROBED.add(self._place.uri)
         outcome = self._runner.run(put(metadata_key(path, version), body, ABSENT))
         if isinstance(outcome, Refused):

@@ -51,6 +51,7 @@ from lakevilla.transaction.commit.together.crowd import (
     intent_of,
     intents_of_others,
     offer,
+    wait_for_limit,
     wait_for_turn,
     wait_until_over,
 )
@@ -205,7 +206,7 @@ class Combining(Group[Waiting]):
     def forget_offer(self, context: Context) -> None:
         """Forget the last proposal of operations: this process does not need it any more."""
         if self.offer is not None:
-            commits_of(context).drop(self.offer.key)
+            commits_of(context).drop(context, self.offer.key)
         self.offer = None
 
 
@@ -393,6 +394,7 @@ def _lead(
 
 def _await_members(context: Context, group: Combining, present: int) -> Program[None]:
     """Wait a moment for those that the last group has released, if that pays."""
+    yield from wait_for_limit(context)
     found = group.pace.to_wait(context.clock.elapsed(), present)
     if found is not None:
         with during("wait"):

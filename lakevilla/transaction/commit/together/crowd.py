@@ -38,6 +38,7 @@ from lakevilla.transaction.commit.together.group import (
     CROWD,
     MOST,
     Answer,
+    Batch,
     Candidate,
     CommitGroup,
     Failed,
@@ -104,7 +105,7 @@ def commit_in_crowd(
     if any(one.txn.combined is not None for one in candidates):
         return False  # its members may be proposed themselves
     if not group.has_proposed(candidates):
-        group.forget_proposal()
+        group.forget_proposal(context)
         if not (yield from _propose(context, group, candidates)):
             return False
         if not group.has_proposed(group.present(len(candidates))):
@@ -119,7 +120,7 @@ def commit_in_crowd(
         is_left = group.has_proposed(group.present(len(candidates)))
         if is_left and (yield from _is_doubtful(known.head, group.proposal)):
             group.note_doubt(context)
-        group.forget_proposal()
+        group.forget_proposal(context)
     return True
 
 
@@ -201,13 +202,16 @@ def wait_for_turn(context: Context, look: Callable[[], Program[HeldHead | None]]
 
     Then this process leads.
     """
-    clock, held = context.clock, context.held
+    clock, held, group = context.clock, context.held, commits_of(context)
     assert held is not None
     head, unchanged_reads = held.head, 0
-    ends = clock.elapsed() + _patience(context, head)
+    ends = clock.elapsed() + group.seconds_to_wait(context) + _patience(context, head)
     while True:
         left = ends - clock.elapsed()
-        pause = _POLL_SECONDS * (0.7 + 0.6 * context.ids.jitter())
+        # Until the store takes a replacement again, there is nothing new to read.
+        pause = max(
+            group.seconds_to_wait(context), _POLL_SECONDS * (0.7 + 0.6 * context.ids.jitter())
+        )
         yield from sleep(min(left, pause))
         if left <= pause:
             return True
@@ -216,10 +220,23 @@ def wait_for_turn(context: Context, look: Callable[[], Program[HeldHead | None]]
             return False
         unchanged_reads += 1
         if newer.head.listed > head.listed:
-            unchanged_reads, ends = 0, clock.elapsed() + _patience(context, newer.head) / 2
+            unchanged_reads = 0
+            patience = group.seconds_to_wait(context) + _patience(context, newer.head) / 2
+            ends = clock.elapsed() + patience
         elif unchanged_reads >= _PATIENT_LOOKS:
             ends -= max(0.0, ends - clock.elapsed()) / 2
         head = newer.head
+
+
+def wait_for_limit(context: Context) -> Program[None]:
+    """Wait until the store takes a replacement of HEAD, if it has turned one away before.
+
+    Those that arrive meanwhile have part in it.
+    """
+    seconds = commits_of(context).seconds_to_wait(context)
+    if seconds > 0:
+        with during("wait"):
+            yield from sleep(seconds)
 
 
 def _failed(txn: TransactionState, error: LakeVillaError) -> Failed:
@@ -252,6 +269,7 @@ def _look(context: Context, group: CommitGroup) -> Program[HeldHead | None]:
 
 def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
     """Replace HEAD by one with the commits of this process and of the inbox."""
+    yield from wait_for_limit(context)
     try:
         base, proposals = yield from _read_inbox(context, group)
     except LakeVillaError as error:
@@ -275,14 +293,19 @@ def _lead_crowd(context: Context, group: CommitGroup) -> Program[None]:
         taken = Taken(batch.head, {})  # errors of other processes' proposals stop no commit here
     for digest, commit in taken.commits.items():
         context.keep_commit(digest, commit)
-    new = msgspec.structs.replace(
-        taken.head,
-        crowd=len(batch.accepted) + len(taken.commits),
-        listed=taken.head.replacement,
-    )
+    crowd = _size_of(batch) + len(taken.commits)
+    if proposals and group.is_limited(context):
+        crowd = max(crowd, CROWD)  # a client that has never lost has to wait for the others, too
+    new = msgspec.structs.replace(taken.head, crowd=crowd, listed=taken.head.replacement)
     attempt = yield from begin_replacing(group, base, new, batch.accepted)
     if attempt is not None:
         yield from carry_out(context, group, attempt)
+
+
+def _size_of(batch: Batch) -> int:
+    """Return how many transactions the crowd has committed in a batch."""
+    combined = [one.txn.combined for one in batch.accepted]
+    return sum(1 if one is None or not one.is_shared else len(one.members) for one in combined)
 
 
 def _read_inbox(context: Context, group: CommitGroup) -> Program[tuple[HeldHead, list[Proposal]]]:
@@ -293,7 +316,7 @@ def _read_inbox(context: Context, group: CommitGroup) -> Program[tuple[HeldHead,
     keys: list[str] = (yield from parallel(parts))[0]
     base = context.held
     assert base is not None
-    others = [key for key in keys if key != group.key]
+    others = [key for key in keys if not group.has_stored(key)]
     group.read = yield from read_proposals(base.head, others, group.read)
     return base, [one for one in group.read.values() if one is not None]
 
@@ -459,7 +482,14 @@ def _lead(context: Context, group: CommitGroup, own: Candidate) -> Program[Answe
             and (yield from commit_in_crowd(context, group, group.present(MOST)))
         ):
             continue
+        if attempt is None and group.is_limited(context) and context.proposes():
+            # The next replacement is a second away: take others along, who would never be first.
+            yield from _lead_crowd(context, group)
+            if own.answer is None:
+                yield from _back_off(context, own.races)
+            continue
         if attempt is None:
+            yield from wait_for_limit(context)
             attempt = yield from _prepare_batch(context, group)
         if attempt is not None:
             yield from carry_out(context, group, attempt, in_doubt=in_doubt)

@@ -17,6 +17,7 @@ from lakevilla.global_log.repo import HeldHead, commits_until
 from lakevilla.lake.context import Context
 from lakevilla.lake.groups import Group, Member
 from lakevilla.store.effects import Gate, Program
+from lakevilla.store.readback import SECONDS_BETWEEN_WRITES
 from lakevilla.transaction.commit.squash import Squash
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.files import MOST_KEPT_BYTES
@@ -153,6 +154,9 @@ _CROWDED_SECONDS = 2.0
 #: included such a commit because they could not decide whether its rows had changed: it would wait
 #: in vain, while it may win a race for HEAD.
 DOUBTFUL_SECONDS = 5.0
+#: For so long after the store has turned away a replacement of HEAD, since it takes few writes of
+#: one object, a process keeps its replacements apart. Each such time costs one vain request.
+_LIMITED_SECONDS = 60.0
 #: So many commits, or more, that several processes had in one replacement show a crowd.
 CROWD = 2
 
@@ -179,8 +183,8 @@ class CommitGroup(Group[Candidate]):
         self.key = ""
         self.read: dict[str, Proposal | None] = {}
         self.stored: HeldHead | None = None
-        self._over: list[str] = []
-        self._crowded_until = self._doubtful_until = float("-inf")
+        self._over: list[tuple[str, float]] = []
+        self._crowded_until = self._doubtful_until = self._limited_until = float("-inf")
 
     def note_doubt(self, context: Context) -> None:
         """Note that no client has included a commit, because of the rows on which it relies."""
@@ -190,11 +194,30 @@ class CommitGroup(Group[Candidate]):
         """Return whether commits that rely on rows should race for HEAD now, not be proposed."""
         return context.clock.elapsed() < self._doubtful_until
 
+    def note_limit(self, context: Context) -> None:
+        """Note that the store takes few writes of one object: of HEAD, too (note 76)."""
+        self._limited_until = context.clock.elapsed() + _LIMITED_SECONDS
+
+    def is_limited(self, context: Context) -> bool:
+        """Return whether the store has turned away a replacement of HEAD of late."""
+        return context.clock.elapsed() < self._limited_until
+
+    def seconds_to_wait(self, context: Context) -> float:
+        """Return for how long the store will not take a replacement of the known HEAD yet."""
+        now = context.clock.elapsed()
+        if not self.is_limited(context):
+            return 0.0
+        return max(0.0, context.asked.changed_at + SECONDS_BETWEEN_WRITES - now)
+
     def note_lost(self, context: Context) -> None:
-        """Note that a race for HEAD was lost."""
+        """Note that a race for HEAD was lost.
+
+        One shows a crowd where the next race is a second away.
+        """
         self.races += 1
-        if self.races >= _RACES:
-            self._crowded_until = context.clock.elapsed() + _CROWDED_SECONDS
+        now = context.clock.elapsed()
+        if self.is_limited(context) or self.races >= _RACES:
+            self._crowded_until = now + _CROWDED_SECONDS
 
     def newest_if_stored(self, context: Context) -> HeldHead | None:
         """Return the newest HEAD that is known, if this process has stored it: it wins its races.
@@ -220,28 +243,36 @@ class CommitGroup(Group[Candidate]):
         """Return whether no client can include the last proposal any more."""
         return self.proposal is not None and is_over(self.proposal.replacement, head)
 
-    def forget_proposal(self) -> None:
+    def forget_proposal(self, context: Context) -> None:
         """Forget the last proposal: this process does not need it any more."""
         with self._lock:
             if self.key:
-                self._over.append(self.key)
+                self._over.append((self.key, context.clock.elapsed()))
             self.proposal, self.key = None, ""
 
-    def drop(self, key: str) -> None:
+    def drop(self, context: Context, key: str) -> None:
         """Note a proposal of operations that this process does not need any more."""
         with self._lock:
-            self._over.append(key)
+            self._over.append((key, context.clock.elapsed()))
 
-    def proposals_to_delete(self) -> list[str]:
+    def has_stored(self, key: str) -> bool:
+        """Return whether a proposal in the inbox is this process's own."""
+        return key == self.key or any(key == own for own, _ in list(self._over))
+
+    def proposals_to_delete(self, context: Context) -> list[str]:
         """Return keys of proposals that this process does not need any more, for deletion.
 
         They include the last proposal if it has no waiting candidate: then its leader was
-        interrupted.
+        interrupted. A store with a limit would turn away the deletion of a new object, and the
+        transaction would wait for it: there they are left to a later one.
         """
         if not self.has_proposed(self.present()):
-            self.forget_proposal()
+            self.forget_proposal(context)
+        now = context.clock.elapsed()
+        latest = now - SECONDS_BETWEEN_WRITES if self.is_limited(context) else now
         with self._lock:
-            keys, self._over = self._over, []
+            keys = [key for key, since in self._over if since <= latest]
+            self._over = [one for one in self._over if one[1] > latest]
         return keys
 
     def is_crowded(self, context: Context) -> bool:

@@ -16,7 +16,7 @@ from lakevilla.global_log.repo import HeldHead, head_found, replace_head, store_
 from lakevilla.global_log.summaries import fingerprint
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.tables.registration import replace_until_stored
-from lakevilla.store.base import PutOutcome, Stored, Unknown
+from lakevilla.store.base import PutOutcome, Refused, Stored, Unknown
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Given, Rename, Transplant, is_append
 from lakevilla.transaction.commit.together.group import (
@@ -89,6 +89,9 @@ def carry_out(
             # the old one, which the first replaces.
             in_doubt = True
             outcome = yield from replace_head(held, new)
+        is_limited = isinstance(outcome, Stored | Refused) and outcome.limited
+        if is_limited and not new.as_log:  # numbers of a log are objects of their own
+            group.note_limit(context)
         if isinstance(outcome, Stored):
             decided = HeldHead(new, outcome.token)
             context.remember(decided)

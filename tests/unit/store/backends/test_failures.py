@@ -171,3 +171,14 @@ def test_a_failure_on_azure_is_named_and_says_what_to_do(
     assert {name for name in names if getattr(failure, name)} == flags
     assert words in failure.reason
     assert "hunter2" not in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("provider", "reading", "of_object"),
+    [("gs", False, True), ("gs", True, False), ("s3", False, False), ("az", False, False)],
+)
+def test_only_gcs_limits_the_writes_of_one_object(
+    provider: str, reading: bool, of_object: bool
+) -> None:
+    failure = classify_failure(said(429, "SlowDown"), reading, provider)
+    assert (failure.throttled, failure.of_object, failure.ambiguous) == (True, of_object, False)
