@@ -204,7 +204,7 @@ def _case(item: pytest.Item) -> Case:
 
 #: Words in parameters of cases that need a server on loopback.
 _COSTS = dict.fromkeys(("ministack", "moto", "minio", "given", "remote", "rest"), 1)
-_COSTS |= {"azurite": 2}
+_COSTS |= {"azurite": 2, "gcs": 2}
 
 
 def _limit(item: pytest.Item, group: pytest.Mark | None, on_server: bool) -> int | None:

@@ -24,9 +24,13 @@ from lakevilla.store.location import account_at, endpoint_of
 _ENDPOINTS = {
     "s3": ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"),
     "az": ("azure_storage_endpoint", "azure_endpoint", "endpoint"),
+    "gs": ("google_base_url", "base_url"),
 }
-_PREFIXES = {"s3": "AWS_", "az": "AZURE_"}
-_ALLOWS_HTTP = {"s3": ("aws_allow_http", "allow_http"), "az": ("azure_allow_http", "allow_http")}
+_PREFIXES = {"s3": "AWS_", "az": "AZURE_", "gs": "GOOGLE_"}
+_ALLOWS_HTTP = {
+    provider: (f"{prefix.lower()}allow_http", "allow_http")
+    for provider, prefix in _PREFIXES.items()
+}
 _TRUE = frozenset({"1", "true", "on", "yes", "y", "t"})
 
 
@@ -336,6 +340,8 @@ PYICEBERG = {
     "adls.client-secret": "azure_storage_client_secret",
     "adls.token": "azure_storage_token",
     "adls.anon": "azure_skip_signature",
+    "gcs.oauth2.token": "google_bearer_token",
+    "gcs.service.host": "google_base_url",
 }
 #: Hadoop's properties, which may be followed by the host of an account, likewise.
 _HADOOP = {
@@ -351,6 +357,9 @@ _HADOOP = {
     "fs.s3a.session.token": "aws_session_token",
     "fs.s3a.endpoint.region": "aws_region",
     "fs.s3a.endpoint": "aws_endpoint_url",
+    "fs.gs.auth.service.account.json.keyfile": "google_service_account",
+    "google.cloud.auth.service.account.json.keyfile": "google_service_account",
+    "fs.gs.storage.root.url": "google_base_url",
 }
 #: adlfs's and DuckDB's names, whose text has the values of several options.
 _CONNECTION_STRINGS = ("connection_string", "azure_storage_connection_string")

@@ -26,6 +26,9 @@ Answer = tuple[int, bytes]
 #: Takes the method and a call that forwards the request; returns None to cut the connection.
 Fault = Callable[[str, Callable[[], Answer]], Answer | None]
 
+#: The headers of answers that the library reads.
+_FORWARDED = ("etag", "last-modified", "content-range", "content-type", "x-goog-generation")
+
 
 class Proxy:
     """A proxy in front of the server: each request gets the next fault, if one is left."""
@@ -59,7 +62,7 @@ class Proxy:
                     return
                 self.send_response(answer[0])
                 for name, value in headers:
-                    if name.lower() in ("etag", "last-modified", "content-range", "content-type"):
+                    if name.lower() in _FORWARDED:
                         self.send_header(name, value)
                 if self.command == "HEAD":
                     lengths = dict(headers).get("Content-Length") or dict(headers).get(

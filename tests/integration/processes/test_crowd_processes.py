@@ -15,6 +15,7 @@ from typing import Literal
 
 import pytest
 
+from tests.fixtures import gcs
 from tests.fixtures.servers import SERVERS, Server, Servers
 from tests.integration.processes.crowds import TABLE, Crowd, Work, revision
 from tests.support.inside import inside
@@ -23,6 +24,8 @@ from tests.support.search import SOAK, how_many
 
 #: For how long they are at work, once all are there.
 SECONDS = how_many(3, whole=5, soak=60)
+#: The same on a store that takes one write of an object a second.
+LIMITED_SECONDS = how_many(12, whole=60, soak=600)
 WRITERS = (8, 16) if SOAK else (8,)
 PLACES = SERVERS if SOAK else SERVERS[:1]
 #: The last revision whose clients know nothing of the inbox.
@@ -63,6 +66,20 @@ def test_writers_of_whom_one_is_killed_each_second(
     work_together(crowd, lambda: crowd.run([None] * writers, SECONDS, works=works))
     with crowd.place.connect() as lake:
         crowd.check(lake)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("works", [APPEND, BOTH], ids=["append", "both"])
+@pytest.mark.parametrize("format_", ["delta", "iceberg"])
+def test_writers_on_a_store_that_takes_one_write_of_an_object_a_second(
+    format_: Literal["delta", "iceberg"], works: tuple[Work, ...], tmp_path: Path
+) -> None:
+    """One of them is killed each second."""
+    with gcs.serving(tmp_path, seconds_between_writes=1.0) as limited:
+        crowd = Crowd(place_for(limited, format_), tmp_path)
+        work_together(crowd, lambda: crowd.run([None] * 8, LIMITED_SECONDS, works=works))
+        with crowd.place.connect() as lake:
+            crowd.check(lake)
 
 
 @pytest.mark.night

@@ -50,6 +50,8 @@ def storage_options(properties: Properties) -> dict[str, str]:
         found["aws_allow_http"] = "true"
     if found.get("azure_storage_endpoint", "").startswith("http://"):
         found["azure_allow_http"] = "true"
+    if found.get("google_base_url", "").startswith("http://"):
+        found["google_allow_http"] = "true"
     return found
 
 

@@ -90,6 +90,14 @@ OPTIONS = {"azure_storage_account_name": "mine", "azure_storage_account_key": "a
             {"adls.account-name": "mine", "adls.anon": "true"},
             {"azure_storage_account_name": "mine", "azure_skip_signature": "true"},
         ),
+        (
+            {"gcs.oauth2.token": "t", "gcs.service.host": "http://host:1"},
+            {
+                "google_bearer_token": "t",
+                "google_base_url": "http://host:1",
+                "google_allow_http": "true",
+            },
+        ),
     ],
 )
 def test_properties_of_pyiceberg_become_storage_options(
@@ -109,4 +117,20 @@ def test_each_property_of_pyiceberg_for_azure_is_used_or_known_not_to_be() -> No
         names.ADLS_CONNECTION_STRING,  # nothing without its parts
     }
     known = {value for name, value in vars(names).items() if name.startswith("ADLS_")}
+    assert known - {name for name in known if storage_options({name: "x"})} == unused
+
+
+def test_each_property_of_pyiceberg_for_gcs_is_used_or_known_not_to_be() -> None:
+    unused = {
+        names.GCS_TOKEN_EXPIRES_AT_MS,  # a token is used until the store refuses it
+        names.GCS_PROJECT_ID,  # of buckets that are made or listed
+        names.GCS_DEFAULT_LOCATION,
+        names.GCS_ACCESS,
+        names.GCS_CONSISTENCY,  # of gcsfs alone, and so are the others
+        names.GCS_CACHE_TIMEOUT,
+        names.GCS_REQUESTER_PAYS,
+        names.GCS_SESSION_KWARGS,
+        names.GCS_VERSION_AWARE,
+    }
+    known = {value for name, value in vars(names).items() if name.startswith("GCS_")}
     assert known - {name for name in known if storage_options({name: "x"})} == unused

@@ -54,6 +54,12 @@ def test_an_unknown_option_is_refused_by_name(root: str, key: str) -> None:
         ),
         ("fs.azure.account.auth.type", "a property of Hadoop or Spark"),
         ("fs.s3a.endpoint", "Hadoop's name of aws_endpoint_url"),
+        ("gcs.oauth2.token", "pyiceberg's name of google_bearer_token"),
+        ("gcs.project-id", "a property of pyiceberg"),
+        (
+            "fs.gs.auth.service.account.json.keyfile",
+            "Hadoop's name of google_service_account",
+        ),
         ("connection_string", "the parts of a connection string"),
         ("azure_account_nam", "correct its name"),
         ("aws_profile", "pass boto3_session"),
@@ -208,6 +214,33 @@ def test_the_environments_key_is_not_sent_to_another_account(
     with pytest.raises(InvalidOperation, match=r"'theirs'.*of the environment is of .*'mine'"):
         open_store(theirs)
     assert open_store(theirs, {"account_key": "aGVsbG8="}).root.uri == theirs
+
+
+KEY_OF_GOOGLE = (
+    '{"gcs_base_url": "https://h", "disable_oauth": true, "client_email": "", "private_key": "", '
+    '"private_key_id": ""}'
+)
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        {"google_service_account_key": KEY_OF_GOOGLE},
+        {"service_account_key": KEY_OF_GOOGLE, "google_base_url": "https://other"},
+        {"google_bearer_token": "t"},
+        {"google_skip_signature": "true"},
+    ],
+    ids=lambda each: next(iter(each)),
+)
+def test_each_kind_of_credentials_for_gcs_is_understood(credentials: dict[str, str]) -> None:
+    assert open_store("gcs://b/x", credentials).root.uri == "gs://b/x"
+
+
+def test_plain_http_to_gcs_is_refused_unless_it_is_allowed() -> None:
+    options = {"google_base_url": "http://127.0.0.1:1", "google_bearer_token": "t"}
+    with pytest.raises(InvalidOperation, match="GOOGLE_ALLOW_HTTP"):
+        open_store("gs://b/x", options).get("k")
+    open_store("gs://b/x", options | {"google_allow_http": "true"})
 
 
 def test_an_option_given_twice_is_refused() -> None:
