@@ -23,6 +23,7 @@ MODULES = {
     "smoke": "bench.commits.smoke",
     "writers": "bench.commits.writers",
     "crowd": "bench.commits.crowd",
+    "limited": "bench.commits.limited",
     "cpu_phases": "bench.commits.cpu_phases",
     "queues": "bench.commits.queues",
     "visible": "bench.commits.visible",

@@ -27,6 +27,12 @@ SMALL = {
         "seconds": "0",
     },
     "crowd": {"clients": "3", "tables": "one,own", "formats": "delta,iceberg", "seconds": "1"},
+    "limited": {
+        "clients": "2",
+        "seconds": "0.5",
+        "work": "update",
+        "seconds_between_writes": "0.1",
+    },
     "cpu_phases": {"transactions": "3", "warm_up": "1", "traced": "1", "repeats": "1"},
     "queues": {"parts": "one row,long", "seconds": "1", "thinks_seconds": "0.05"},
     "visible": {"tables": "2", "repeats": "1"},
@@ -43,7 +49,12 @@ def run(name: str, directory: Path, **given: str) -> Result:
     )
 
 
-@pytest.mark.parametrize("name", SMALL)
+#: It waits seconds for the probe of its store.
+SLOW = ("limited",)
+NAMES = [pytest.param(name, marks=pytest.mark.night) if name in SLOW else name for name in SMALL]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
     result = run(name, tmp_path)
     assert result.ok, (result.checks, [one.deaths for one in result.series])
@@ -79,6 +90,7 @@ BROKEN: dict[str, tuple[str, Patch, str]] = {
     "smoke": ("smoke", appends_that_lose_rows, "the log of each table has every row"),
     "writers, appends": ("writers", appends_that_lose_rows, "the table has each commit"),
     "writers, updates": ("writers", updates_that_change_nothing, "the table has each commit"),
+    "limited": ("limited", updates_that_change_nothing, "the table has each commit"),
     "cpu_phases": ("cpu_phases", appends_that_lose_rows, "the log of each table has every row"),
     "queues": ("queues", updates_that_change_nothing, "no change of the row is lost"),
     "visible": ("visible", updates_that_change_nothing, "deltalake reads every commit"),
