@@ -36,7 +36,7 @@ _RUN = PythonEvaluator()
 
 
 def needs(page: Path) -> str | None:
-    """Return what a page needs: ``spark``, ``s3``, ``azure``, or nothing."""
+    """Return what a page needs: ``spark``, ``s3``, ``azure``, ``gcs``, or nothing."""
     found = NEEDS.search(page.read_text())
     return found[1] if found else None
 

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from tests.docs.pages import LANGUAGES, ROOT, SITE, needs, run_page
-from tests.fixtures import azure
+from tests.fixtures import azure, gcs
 from tests.fixtures.s3 import S3Server
 
 BLOCK = re.compile(r"^```(\w*)$(?:.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -85,6 +85,18 @@ def test_the_page_about_azure_runs_on_its_emulator(
     monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", server.endpoint)
     azure.create_container(server, "warehouse")
     (page,) = (page for page in RUN if needs(page) == "azure")
+    run(page, tmp_path, dist)
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("server", list(gcs.servers()), indirect=True)
+def test_the_page_about_gcs_runs_on_its_server(
+    server: gcs.GcsServer, dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in server.storage_options.items():
+        monkeypatch.setenv(name.upper(), value)
+    (page,) = (page for page in RUN if needs(page) == "gcs")
     run(page, tmp_path, dist)
 
 
