@@ -10,10 +10,19 @@ import pytest
 import lakevilla as lv
 from lakevilla.api import connecting
 from lakevilla.api.client.heartbeat import check_lease
+from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store, WrappedStore
 from lakevilla_testing.world.latency import EXPRESS, S3, LatencyProfile, LatencyStore
 from tests.support.inside import inside
 from tests.support.places import make_place
+
+
+class SlowLakeStore(LatencyStore):
+    """The store of a lake, as slow as a latency profile."""
+
+    def __init__(self, store: LakeStore, profile: LatencyProfile) -> None:
+        super().__init__(store, profile)
+        self.root = store.root
 
 
 @pytest.fixture
@@ -24,7 +33,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Any:
         open_store = connecting.open_store
 
         def open_slow(*args: Any, **options: Any) -> Store:
-            return LatencyStore(open_store(*args, **options), profile)
+            return SlowLakeStore(open_store(*args, **options), profile)
 
         monkeypatch.setattr(connecting, "open_store", open_slow)
 
