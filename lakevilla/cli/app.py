@@ -20,6 +20,7 @@ from lakevilla.cli import (  # noqa: F401 (they register commands)
     benchmarks,
     changes,
     creating,
+    naming,
     reading,
     refs,
     serving,
@@ -38,11 +39,9 @@ from lakevilla.cli.command import (
     Version,
     app,
     command,
-    open_lake,
     parse_time,
-    session_of,
-    storage_options,
 )
+from lakevilla.cli.connection import open_lake, session_of, storage_options
 from lakevilla.cli.finding import NO_TABLES
 from lakevilla.cli.output import Output
 from lakevilla.cli.reading import state, time_hint

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from lakevilla.cli.command import Json, Limit, Options, Profile, Root, TableName, command, open_lake
+from lakevilla.cli.command import Json, Limit, Options, Profile, Root, TableName, command
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.cli.reading import state, time_hint
 from lakevilla.cli.refs import shown_ref

@@ -11,10 +11,12 @@ import typer
 import lakevilla
 from lakevilla.cli.command import ERROR, app
 from lakevilla.cli.output import Output
+from lakevilla.cli.purposes import purpose_of
 
 
 @app.command(
     add_help_option=False,
+    rich_help_panel=purpose_of("bench"),
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def bench(context: typer.Context) -> None:

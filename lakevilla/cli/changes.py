@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import Json, Limit, On, Options, Profile, Root, command, open_lake
+from lakevilla.cli.command import Json, Limit, On, Options, Profile, Root, command
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.cli.upkeep import ending
 from lakevilla.errors import InvalidOperation

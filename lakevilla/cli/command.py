@@ -1,31 +1,23 @@
-"""Declare a command, its common options, and the lake that it connects to."""
+"""Declare a command, and its common options."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from typer.core import TyperGroup
 
-import lakevilla as lv
+from lakevilla.cli.completion import complete_ref, complete_root, complete_table
 from lakevilla.cli.output import Output
-from lakevilla.display import shown_text
-from lakevilla.errors import InvalidOperation, LakeVillaError, LakeVillaWarning
+from lakevilla.cli.purposes import aliases_of, place_of, purpose_of
+from lakevilla.cli.root import ROOT_VARIABLE, RootCommand
+from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import Report
-from lakevilla.store.location import root_location
 
-# -------------------- command
-#
-# The parts that all commands share: options, registration and exit status.
-#
 # Exit status: 0 success, 1 findings, 2 error. Modules that load slowly are imported by the commands
 # that need them, so that help appears at once.
 
@@ -48,32 +40,35 @@ _ELSEWHERE = {
     "untag": "`lakevilla tag ROOT NAME --delete` deletes a tag",
     "alter": "`lakevilla sql ROOT --write 'ALTER TABLE ...'` changes columns",
     "discover": "`lakevilla tables` shows what is not in the lake yet, too",
-    "history": "`lakevilla log` shows the commits",
     "list": "`lakevilla tables` lists the tables",
-    "ls": "`lakevilla tables` lists the tables",
     "read": "`lakevilla sql` runs a query",
 }
 
 
-class _Sorted(TyperGroup):
-    """A group that lists its commands by name, in whatever order files register them."""
+class _ByPurpose(TyperGroup):
+    """A group that lists its commands by their purpose, in whatever order files register them."""
 
     def list_commands(self, ctx: object) -> list[str]:
-        return sorted(self.commands)
+        return sorted(self.commands, key=place_of)
 
 
 app = typer.Typer(
     name="lakevilla",
-    cls=_Sorted,
+    cls=_ByPurpose,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Root = Annotated[
-    str, typer.Argument(help="The lake: s3://bucket/prefix, gs://..., abfss://... or a directory.")
+    str,
+    typer.Argument(
+        help="The lake: s3://bucket/prefix, gs://..., abfss://..., a directory, or a name that "
+        f"`lakevilla config` lists. May be left out where {ROOT_VARIABLE} has it.",
+        autocompletion=complete_root,
+    ),
 ]
-TableName = Annotated[str, typer.Argument(help="The table.")]
+TableName = Annotated[str, typer.Argument(help="The table.", autocompletion=complete_table)]
 Options = Annotated[
     list[str] | None,
     typer.Option(
@@ -93,7 +88,12 @@ Profile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 On = Annotated[
     str | None,
-    typer.Option("--on", metavar="NAME", help="The lake as this ref has it: `lakevilla refs`."),
+    typer.Option(
+        "--on",
+        metavar="NAME",
+        help="The lake as this ref has it: `lakevilla refs`.",
+        autocompletion=complete_ref,
+    ),
 ]
 _RefusedOn = Annotated[str | None, typer.Option("--on", hidden=True)]
 Params = Annotated[
@@ -166,7 +166,17 @@ def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Ca
     # Typer calls a function by parameter names.
     extra = {"allow_extra_args": hidden, "ignore_unknown_options": hidden}
     called = function.__name__.rstrip("_").replace("_", "-")
-    app.command(called, hidden=hidden, context_settings=extra)(run)
+    aliases = aliases_of(called)
+    app.command(
+        called,
+        cls=RootCommand,
+        hidden=hidden,
+        context_settings=extra,
+        rich_help_panel=None if hidden else purpose_of(called),
+        epilog=f"Also called {' and '.join(aliases)}." if aliases else None,
+    )(run)
+    for alias in aliases:
+        app.command(alias, cls=RootCommand, hidden=True)(run)
     return run
 
 
@@ -226,131 +236,3 @@ def pair(text: str, what: str, mark: str) -> tuple[str, str]:
 
 for _name, _where in _ELSEWHERE.items():
     _tell_where(_name, _where)
-
-
-# -------------------- connection
-#
-# The lake of a command: its root, and the options of its store from ``--option``.
-
-
-if TYPE_CHECKING:
-    import boto3
-
-_CATALOG = "catalog."
-#: The options that set ``Settings.stores`` and other arguments of ``connect``.
-_STORES = "stores"
-_OUTSIDE = "files_outside"
-_SQL_URIS = "sql_uris"
-
-
-def storage_options(pairs: list[str] | None) -> dict[str, str]:
-    """Parse ``KEY=VALUE`` pairs into a dict."""
-    options = {}
-    for pair in pairs or ():
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            # Don't repeat the value in the message: it may be a secret.
-            raise InvalidOperation(f"--option {key!r} has no value: write KEY=VALUE")
-        options[key] = value
-    return options
-
-
-def session_of(profile: str | None) -> boto3.Session | None:
-    """Return a boto3 session for a named profile."""
-    if profile is None:
-        return None
-    try:
-        import boto3
-        from botocore.exceptions import ProfileNotFound  # type: ignore[import-untyped]
-    except ImportError:
-        raise InvalidOperation(
-            "--profile needs boto3, which is not installed here: `pip install boto3`, or pass the "
-            "keys as --option AWS_ACCESS_KEY_ID=... and --option AWS_SECRET_ACCESS_KEY=..."
-        ) from None
-    try:
-        return boto3.Session(profile_name=profile)
-    except ProfileNotFound:
-        known = ", ".join(boto3.Session().available_profiles) or "none"
-        raise InvalidOperation(
-            f"--profile {profile!r} is in neither ~/.aws/config nor ~/.aws/credentials (there are: "
-            f"{known}): make it with `aws configure --profile NAME`"
-        ) from None
-
-
-@contextmanager
-def open_lake(
-    root: str,
-    pairs: list[str] | None,
-    profile: str | None = None,
-    left_out: list[str] | None = None,
-    *,
-    new: bool = False,
-    on: str | None = None,
-) -> Iterator[lv.Lake[Any]]:
-    """Open a command's lake, at the ref named ``on``, and close it when the block ends.
-
-    Unless the lake is ``new``, its directory must exist.
-
-    Messages on parts that the result omits are added to ``left_out``.
-    """
-    options = storage_options(pairs)
-    stores = tuple(_listed(options.pop(_STORES, "")))
-    catalogs: dict[str, dict[str, str]] = {}
-    for key in [key for key in options if key.startswith(_CATALOG)]:
-        name, _, wanted = key.removeprefix(_CATALOG).partition(".")
-        if not (name and wanted):
-            raise InvalidOperation(
-                f"--option {key!r} is not understood: write catalog.NAME.PROPERTY=VALUE"
-            )
-        catalogs.setdefault(name, {})[wanted] = options.pop(key)
-    outside = options.pop(_OUTSIDE, "")
-    sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
-
-    def tell(event: lv.Event) -> None:
-        """Print on stderr what the result omits, so that users don't take it for complete."""
-        if event.kind == "left_out":
-            print(shown_text(event.message), file=sys.stderr)
-            if left_out is not None:
-                left_out.append(event.message)
-
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always", LakeVillaWarning)
-        lake = lv.connect(
-            root,
-            storage_options=options or None,
-            boto3_session=session_of(profile),
-            on_event=tell,
-            progress=True,
-            catalogs=catalogs,
-            files_outside=_listed(outside),
-            settings=lv.Settings(stores=stores, sql_uris=sql_uris),
-        )
-    _check_directory(lake.root, new)
-    for warning in noted:
-        print(shown_text(str(warning.message)), file=sys.stderr)
-    warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these warnings
-    with lake:
-        yield lake if on is None else lake.on(on)
-
-
-def _listed(text: str) -> list[str]:
-    return [one.strip() for one in text.split(",") if one.strip()]
-
-
-def _flag(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InvalidOperation(f"--option {name} is true or false, not {text!r}")
-    return text.lower() == "true"
-
-
-def _check_directory(root: str, new: bool) -> None:
-    """Refuse a local root that is not a directory."""
-    place = root_location(root)
-    path = Path(f"/{place.path}")
-    if place.scheme != "file" or path.is_dir():
-        return
-    if not new:
-        raise InvalidOperation(
-            f"there is no directory {path}: check the root; `mkdir` makes one for a new lake, and "
-            "`lakevilla create` makes it with its first table"
-        )

@@ -9,17 +9,8 @@ from typing import Annotated, Any
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import (
-    Json,
-    On,
-    Options,
-    Profile,
-    Root,
-    TableName,
-    command,
-    open_lake,
-    pair,
-)
+from lakevilla.cli.command import Json, On, Options, Profile, Root, TableName, command, pair
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import (
     CorruptObject,

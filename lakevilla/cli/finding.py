@@ -17,8 +17,8 @@ from lakevilla.cli.command import (
     Root,
     TableName,
     command,
-    open_lake,
 )
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
 

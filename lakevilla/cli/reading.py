@@ -20,9 +20,9 @@ from lakevilla.cli.command import (
     Root,
     TableName,
     command,
-    open_lake,
     parse_time,
 )
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, RefNotFound
 

@@ -10,21 +10,18 @@ from typing import Annotated, Any
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import (
-    Json,
-    Options,
-    Profile,
-    Root,
-    command,
-    open_lake,
-    pair,
-)
+from lakevilla.cli.command import Json, Options, Profile, Root, command, pair
+from lakevilla.cli.completion import complete_ref
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.cli.reading import state, time_hint
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN
 
-RefName = Annotated[str, typer.Argument(help="The ref, as `lakevilla refs` lists it.")]
+RefName = Annotated[
+    str,
+    typer.Argument(help="The ref, as `lakevilla refs` lists it.", autocompletion=complete_ref),
+]
 NewName = Annotated[str, typer.Argument(help="Its name: letters, digits and . _ - /.")]
 At = Annotated[
     str | None,

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lakevilla.cli.command import Options, Profile, Root, command, open_lake
+from lakevilla.cli.command import Options, Profile, Root, command
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
 

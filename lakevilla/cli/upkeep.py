@@ -13,7 +13,8 @@ from typing import Annotated
 
 import typer
 
-from lakevilla.cli.command import ERROR, Json, Options, Profile, Root, command, open_lake
+from lakevilla.cli.command import ERROR, Json, Options, Profile, Root, command
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.mailbox import Mailbox

@@ -123,6 +123,7 @@ class Shell:
             "DIST": str(dist),
             "COLUMNS": "100",
             "TERM": "dumb",
+            "XDG_CONFIG_HOME": str(directory / "settings"),  # named lakes are the page's own
         }
 
     def evaluate(self, example: Example) -> None:

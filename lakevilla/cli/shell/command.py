@@ -17,8 +17,8 @@ from lakevilla.cli.command import (
     Timeout,
     command,
     limits_of,
-    open_lake,
 )
+from lakevilla.cli.connection import open_lake
 
 
 @command

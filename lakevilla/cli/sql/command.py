@@ -22,9 +22,9 @@ from lakevilla.cli.command import (
     Version,
     command,
     limits_of,
-    open_lake,
     parse_time,
 )
+from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.cli.values import Format
 from lakevilla.errors import InvalidOperation

@@ -34,7 +34,7 @@ MISTAKES = [
     ("schema ROOT ordres", "`lakevilla tables` lists the lake's tables, and those that are not in"),
     ("changes ROOT --since 0 --table ordres", "there is no table ordres; did you mean orders?"),
     ("discover ROOT --json-lines", "there is no command discover: `lakevilla tables` shows"),
-    ("history ROOT", "there is no command history: `lakevilla log` shows the commits"),
+    ("list ROOT", "there is no command list: `lakevilla tables` lists the tables"),
     ("schema ROOT nothing", "`lakevilla tables` lists"),
     ("create ROOT t a", "column 'a' is not understood: write NAME:TYPE"),
     ("create ROOT t a:nonsense", "column 'a' has the type 'nonsense', which is unknown"),

@@ -1,0 +1,141 @@
+"""The lake of a command: its root, and the options of its store from ``--option``."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lakevilla as lv
+from lakevilla.cli.lakes import lake_of
+from lakevilla.display import shown_text
+from lakevilla.errors import InvalidOperation, LakeVillaWarning
+from lakevilla.store.location import root_location
+
+if TYPE_CHECKING:
+    import boto3
+
+_CATALOG = "catalog."
+#: The options that set ``Settings.stores`` and other arguments of ``connect``.
+_STORES = "stores"
+_OUTSIDE = "files_outside"
+_SQL_URIS = "sql_uris"
+
+
+def storage_options(pairs: list[str] | None) -> dict[str, str]:
+    """Parse ``KEY=VALUE`` pairs into a dict."""
+    options = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            # Don't repeat the value in the message: it may be a secret.
+            raise InvalidOperation(f"--option {key!r} has no value: write KEY=VALUE")
+        options[key] = value
+    return options
+
+
+def session_of(profile: str | None) -> boto3.Session | None:
+    """Return a boto3 session for a named profile."""
+    if profile is None:
+        return None
+    try:
+        import boto3
+        from botocore.exceptions import ProfileNotFound  # type: ignore[import-untyped]
+    except ImportError:
+        raise InvalidOperation(
+            "--profile needs boto3, which is not installed here: `pip install boto3`, or pass the "
+            "keys as --option AWS_ACCESS_KEY_ID=... and --option AWS_SECRET_ACCESS_KEY=..."
+        ) from None
+    try:
+        return boto3.Session(profile_name=profile)
+    except ProfileNotFound:
+        known = ", ".join(boto3.Session().available_profiles) or "none"
+        raise InvalidOperation(
+            f"--profile {profile!r} is in neither ~/.aws/config nor ~/.aws/credentials (there are: "
+            f"{known}): make it with `aws configure --profile NAME`"
+        ) from None
+
+
+@contextmanager
+def open_lake(
+    root: str,
+    pairs: list[str] | None,
+    profile: str | None = None,
+    left_out: list[str] | None = None,
+    *,
+    new: bool = False,
+    on: str | None = None,
+) -> Iterator[lv.Lake[Any]]:
+    """Open a command's lake, at the ref named ``on``, and close it when the block ends.
+
+    The root may be the name of a lake, whose options hold unless others are given.
+
+    Unless the lake is ``new``, its directory must exist.
+
+    Messages on parts that the result omits are added to ``left_out``.
+    """
+    named = lake_of(root)
+    options = {**named.options, **storage_options(pairs)}
+    stores = tuple(_listed(options.pop(_STORES, "")))
+    catalogs: dict[str, dict[str, str]] = {}
+    for key in [key for key in options if key.startswith(_CATALOG)]:
+        name, _, wanted = key.removeprefix(_CATALOG).partition(".")
+        if not (name and wanted):
+            raise InvalidOperation(
+                f"--option {key!r} is not understood: write catalog.NAME.PROPERTY=VALUE"
+            )
+        catalogs.setdefault(name, {})[wanted] = options.pop(key)
+    outside = options.pop(_OUTSIDE, "")
+    sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
+
+    def tell(event: lv.Event) -> None:
+        """Print on stderr what the result omits, so that users don't take it for complete."""
+        if event.kind == "left_out":
+            print(shown_text(event.message), file=sys.stderr)
+            if left_out is not None:
+                left_out.append(event.message)
+
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", LakeVillaWarning)
+        lake = lv.connect(
+            named.root,
+            storage_options=options or None,
+            boto3_session=session_of(profile or named.profile),
+            on_event=tell,
+            progress=True,
+            catalogs=catalogs,
+            files_outside=_listed(outside),
+            settings=lv.Settings(stores=stores, sql_uris=sql_uris),
+        )
+    _check_directory(lake.root, new)
+    for warning in noted:
+        print(shown_text(str(warning.message)), file=sys.stderr)
+    warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these warnings
+    with lake:
+        yield lake if on is None else lake.on(on)
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidOperation(f"--option {name} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _check_directory(root: str, new: bool) -> None:
+    """Refuse a local root that is not a directory."""
+    place = root_location(root)
+    path = Path(f"/{place.path}")
+    if place.scheme != "file" or path.is_dir():
+        return
+    if not new:
+        raise InvalidOperation(
+            f"there is no directory {path}: check the root; `mkdir` makes one for a new lake, and "
+            "`lakevilla create` makes it with its first table"
+        )
