@@ -20,6 +20,7 @@ from lakevilla.cli import (  # noqa: F401 (they register commands)
     benchmarks,
     changes,
     creating,
+    log,
     naming,
     reading,
     refs,
@@ -94,36 +95,6 @@ def main() -> None:
         # Python's status for an exception would be 1, which means findings here.
         traceback.print_exc()
         sys.exit(ERROR)
-
-
-@command
-def log(
-    root: Root,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="How many, newest first.")
-    ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option("--table", "-t", help="The entries of one table's own log instead."),
-    ] = None,
-    on: On = None,
-    option: Options = None,
-    profile: Profile = None,
-    as_json: Json = False,
-) -> None:
-    """Show the lake's commits, newest first, or one table's log entries."""
-    output = Output(as_json)
-    with open_lake(root, option, profile, on=on) as lake:
-        if table is None:
-            entries = lake.history(limit)
-            output.history(entries)
-            older = entries[-1].version - 1 if entries else 0
-        else:
-            log_entries = lake.table(table).history(limit)
-            output.table_history(log_entries)
-            older = log_entries[-1].version if log_entries else 0
-        if limit is not None and older > 0:
-            output.left_out(older, "older one", most=True)
 
 
 @command

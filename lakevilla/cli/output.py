@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -91,6 +92,8 @@ _CALLS_FOR_COMMANDS = {
     r"`register\('([^']*)'\)`": r"`lakevilla register ROOT \1`",
     r"`lake\.unregister\('([^']*)'\)`": r"`lakevilla unregister ROOT \1`",
 }
+#: The lines of a graph for encodings without box characters.
+_ASCII = str.maketrans("│├─╯╮┤┼", "||-'.|+")
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 
 
@@ -113,6 +116,16 @@ class Output:
     def line(self, text: str) -> None:
         """Print one line for users, without wrapping: the terminal may break the line."""
         self.console.print(shown_text(text), soft_wrap=True, markup=False, highlight=False)
+
+    def cut(self, lines: Iterable[str]) -> None:
+        """Print lines for users, cut to the width of a terminal; in a pipe they are whole."""
+        width = self.console.width if self.is_narrow else None
+        ascii_only = self.console.options.ascii_only
+        for line in lines:
+            text = line.translate(_ASCII) if ascii_only else line
+            if width is not None and cell_len(text) > width:
+                text = set_cell_size(text, width - 1) + ("~" if ascii_only else "…")
+            self.line(text)
 
     def aside(self, text: str) -> None:
         """Print a remark on a result, on stderr, for users and programs."""

@@ -549,6 +549,8 @@ def test_the_command_line_shows_past_versions(place: Place) -> None:
     assert run("log", place.root, "--limit", "1") == told[:1]
     assert [entry["version"] for entry in run("log", place.root, "--table", "a")] == [1, 0]
     shown = CliRunner().invoke(app, ["log", place.root]).stdout
+    assert shown.splitlines()[0].endswith("WRITE a  +1  job=nightly")
+    shown = CliRunner().invoke(app, ["log", place.root, "-v"]).stdout
     assert txn.id in shown
     assert "nightly" in shown
     shown = CliRunner().invoke(app, ["log", place.root, "--table", "a"]).stdout

@@ -321,7 +321,7 @@ def test_the_command_line_shows_who_shares_a_version(
         (version,) = lake.changes(2)
         Output(as_json).version(version, None)
     feed = capsys.readouterr().out
-    flags = ["--json"] if as_json else []
+    flags = ["--json"] if as_json else ["-v"]
     log = CliRunner().invoke(app, ["log", local_place.root, *flags]).output
     if as_json:
         assert [entry["members"] for entry in json.loads(log)] == [ids, [], []]
