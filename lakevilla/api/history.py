@@ -8,6 +8,7 @@ from typing import Any
 
 from lakevilla.api.arguments import check_number
 from lakevilla.api.client.client import LakeClient
+from lakevilla.api.times import instant
 from lakevilla.arrow.nesting import document
 from lakevilla.display import HtmlList
 from lakevilla.errors import InvalidOperation
@@ -61,7 +62,10 @@ _OWN = frozenset(
 
 
 def bind_to_version(
-    client: LakeClient, state: TransactionState, version: int | None, timestamp: datetime | None
+    client: LakeClient,
+    state: TransactionState,
+    version: int | None,
+    timestamp: datetime | str | None,
 ) -> None:
     """Bind a transaction to the global version that its caller requests.
 
@@ -118,7 +122,7 @@ def table_history(client: LakeClient, uri: str, limit: int | None) -> list[Table
 
 
 def own_version(
-    table: str, version: object, timestamp: datetime | None, iceberg_ref: object
+    table: str, version: object, timestamp: datetime | str | None, iceberg_ref: object
 ) -> OwnVersion | None:
     """Return the state of a table that its caller requests by its own log; None for the newest.
 
@@ -165,19 +169,9 @@ def _until(client: LakeClient, location: str) -> View | None:
     return client.run(frozen_view(client.context, client.at.base, location))
 
 
-def milliseconds(timestamp: datetime) -> int:
+def milliseconds(timestamp: datetime | str) -> int:
     """Return the milliseconds since the epoch. Refuse a time without a zone."""
-    if not isinstance(timestamp, datetime):
-        raise InvalidOperation(
-            "timestamp must be a datetime with a zone, such as datetime.now(UTC), not "
-            f"{shown(timestamp)}"
-        )
-    if timestamp.tzinfo is None or timestamp.utcoffset() is None:
-        raise InvalidOperation(
-            f"timestamp {timestamp.isoformat()} has no time zone: "
-            "give an aware datetime, such as datetime.now(UTC)"
-        )
-    return (timestamp - _EPOCH) // timedelta(milliseconds=1)
+    return (instant(timestamp) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def utc_datetime(stamp_ms: int) -> datetime:

@@ -385,6 +385,10 @@ class Lake(Hinted, Generic[Frame]):
             self._client, self._executor, prefix, after=after, limit=limit, details=details
         )
 
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return what a shell completes in ``lake["``."""
+        return list(table_names(self._client))
+
     def __iter__(self) -> Iterator[str]:
         """Return the names of the tables in the lake, as ``tables`` lists them, by one GET."""
         return table_names(self._client)
@@ -539,6 +543,26 @@ class Lake(Hinted, Generic[Frame]):
         )
         return Transaction(executor)
 
+    @overload
+    def run(
+        self,
+        fn: Callable[Concatenate[Transaction[Frame], P], T],
+        *args: Any,
+        attempts: int = ...,
+        chain: bool = ...,
+        idempotency_key: None = ...,
+        **transaction_options: Any,
+    ) -> T: ...
+    @overload
+    def run(
+        self,
+        fn: Callable[Concatenate[Transaction[Frame], P], T],
+        *args: Any,
+        attempts: int = ...,
+        chain: bool = ...,
+        idempotency_key: str,
+        **transaction_options: Any,
+    ) -> T | None: ...
     def run(
         self,
         fn: Callable[Concatenate[Transaction[Frame], P], T],
@@ -551,7 +575,8 @@ class Lake(Hinted, Generic[Frame]):
 
         ``fn`` must have no other side effects. If the outcome of a commit is unknown, ``run``
         settles it. If the idempotency key has committed already, ``fn`` is not called and the
-        result is None.
+        result is None; so it is if another process has resumed and committed the transaction, which
+        ``fn`` had saved.
 
         Parameters
         ----------
@@ -723,9 +748,10 @@ class Lake(Hinted, Generic[Frame]):
         columns: Sequence[str] | None = None,
         where: Predicate | None = None,
         *,
+        limit: int | None = None,
         params: Mapping[str, object] | None = None,
         version: int | None = None,
-        timestamp: datetime | None = None,
+        timestamp: datetime | str | None = None,
         verify: Verify = "off",
     ) -> Frame:
         """Return present or past rows of a table; as ``read`` of a new ``snapshot``.
@@ -740,6 +766,9 @@ class Lake(Hinted, Generic[Frame]):
             All columns if not given.
         where : str, optional
             A predicate; without it all rows.
+        limit : int, optional
+            The most rows to return, whichever are read first. In a transaction all rows of
+            ``where`` count as read.
         params : Mapping, optional
             Values of ``:name`` in ``where``.
         version, timestamp : optional
@@ -758,7 +787,7 @@ class Lake(Hinted, Generic[Frame]):
         [{'sku': 'tea', 'qty': 5}]
         """
         with once(self.snapshot(version, timestamp, verify=verify)) as state:
-            return state.read(table, columns, where, params=params)
+            return state.read(table, columns, where, limit=limit, params=params)
 
     def scan(
         self,
@@ -768,7 +797,7 @@ class Lake(Hinted, Generic[Frame]):
         *,
         params: Mapping[str, object] | None = None,
         version: int | None = None,
-        timestamp: datetime | None = None,
+        timestamp: datetime | str | None = None,
         verify: Verify = "off",
     ) -> pa.RecordBatchReader:
         """Stream the rows that ``read`` returns, in bounded memory, in the state at this call.
@@ -805,7 +834,7 @@ class Lake(Hinted, Generic[Frame]):
     def snapshot(
         self,
         version: int | None = None,
-        timestamp: datetime | None = None,
+        timestamp: datetime | str | None = None,
         *,
         verify: Verify = "off",
     ) -> Snapshot[Frame]:
@@ -815,7 +844,7 @@ class Lake(Hinted, Generic[Frame]):
         ----------
         version : int, optional
             A global version from ``history``.
-        timestamp : datetime, optional
+        timestamp : datetime or str, optional
             Aware. Gives the newest global version that is not later; a time in the future means
             now.
         verify : {"off", "on"}
@@ -958,7 +987,7 @@ class Lake(Hinted, Generic[Frame]):
         *,
         views: Mapping[str, object] | None = None,
         version: int | None = None,
-        timestamp: datetime | None = None,
+        timestamp: datetime | str | None = None,
         max_rows: int | None = None,
         max_bytes: int | None = None,
         timeout_seconds: float | None = None,
@@ -1738,8 +1767,8 @@ class Lake(Hinted, Generic[Frame]):
 
     def changes(
         self,
-        since: int | datetime,
-        until: int | datetime | None = None,
+        since: int | datetime | str,
+        until: int | datetime | str | None = None,
         *,
         tables: Sequence[str] | None = None,
         columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
@@ -1753,10 +1782,10 @@ class Lake(Hinted, Generic[Frame]):
 
         Parameters
         ----------
-        since : int or datetime
+        since : int, datetime or str
             A global version; it is not included itself. 0 for all that is kept; for a branch, its
             ``base_version``. A time stands for the newest version that is not later.
-        until : int or datetime, optional
+        until : int, datetime or str, optional
             The last version; the newest if not given.
         tables : sequence of str, optional
             Names, or patterns of names and paths with ``*`` and ``?``. Versions that touched
@@ -1839,7 +1868,7 @@ class Lake(Hinted, Generic[Frame]):
 
     def follow(
         self,
-        start: int | datetime,
+        start: int | datetime | str,
         *,
         tables: Sequence[str] | None = None,
         columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
@@ -1858,7 +1887,7 @@ class Lake(Hinted, Generic[Frame]):
 
         Parameters
         ----------
-        start : int or datetime
+        start : int, datetime or str
             A global version; later versions are yielded. A time stands for the newest version that
             is not later.
         tables, columns : optional

@@ -34,6 +34,7 @@ class Reads(Generic[Frame]):
         columns: Sequence[str] | None = None,
         where: Predicate | None = None,
         *,
+        limit: int | None = None,
         params: Mapping[str, object] | None = None,
     ) -> Frame:
         """Return rows of a table, a transaction's own changes included.
@@ -54,6 +55,9 @@ class Reads(Generic[Frame]):
             All columns if not given.
         where : str, optional
             A predicate; the narrower it is, the fewer conflicts there are.
+        limit : int, optional
+            The most rows to return, whichever are read first. In a transaction all rows of
+            ``where`` count as read.
         params : Mapping, optional
             Values of ``:name`` in ``where``.
 
@@ -63,7 +67,7 @@ class Reads(Generic[Frame]):
         VersionNotFound
             In a snapshot of the past: the table or one of its files is not kept so far back.
         """
-        return self._executor.read(table, columns, where, params)
+        return self._executor.read(table, columns, where, params, limit)
 
     def scan(
         self,

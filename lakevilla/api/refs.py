@@ -15,6 +15,7 @@ from lakevilla.api.arguments import (
 )
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.history import milliseconds, utc_datetime
+from lakevilla.api.times import time_or_other
 from lakevilla.branches import change
 from lakevilla.branches.create import At, create_ref
 from lakevilla.display import HtmlList
@@ -167,6 +168,7 @@ def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 def at_of(at: object) -> At:
     """Return the state that a caller's ``at`` names. Raises ``InvalidOperation``."""
+    at = time_or_other(at, "at")
     match at:
         case None:
             return None

@@ -222,7 +222,7 @@ def take_snapshot(
     client: LakeClient,
     executor: type[Executor[Frame]],
     version: int | None,
-    timestamp: datetime | None,
+    timestamp: datetime | str | None,
     *,
     verify: Verify,
 ) -> Snapshot[Frame]:

@@ -102,6 +102,11 @@ class Table(LiveRows, Hinted, Generic[Frame]):
     _client: LakeClient | None = field(default=None, repr=False, compare=False)
     _executor: type[Executor[Frame]] | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in order; ``schema`` has their types."""
+        return list(self.schema.names)
+
     def __repr__(self) -> str:
         columns = len(self.schema)
         return (
@@ -150,9 +155,10 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         columns: Sequence[str] | None = None,
         where: Predicate | None = None,
         *,
+        limit: int | None = None,
         params: Mapping[str, object] | None = None,
         version: int | None = None,
-        timestamp: datetime | None = None,
+        timestamp: datetime | str | None = None,
         iceberg_ref: int | str | None = None,
     ) -> Frame:
         """Return the table's present or past rows; a DataFrame on a lake with ``spark=``.
@@ -168,13 +174,16 @@ class Table(LiveRows, Hinted, Generic[Frame]):
             All columns if not given.
         where : str, optional
             A predicate; without it all rows.
+        limit : int, optional
+            The most rows to return, whichever are read first. In a transaction all rows of
+            ``where`` count as read.
         params : Mapping, optional
             Values of ``:name`` in ``where``.
         version : int, optional
             The table's own version, as ``versions`` and ``history`` list them: Delta's number of
             the log entry; for Iceberg the number of the metadata file, counted from 0 (for snapshot
             ids see ``iceberg_ref``).
-        timestamp : datetime, optional
+        timestamp : datetime or str, optional
             An aware time. The newest version that is not later is read, by the times that
             ``versions`` returns; so a future time means now.
         iceberg_ref : int or str, optional
@@ -198,12 +207,47 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         [{'sku': 'tea', 'qty': 5}]
         """
         executor = self._reading_at(version, timestamp, iceberg_ref)
-        return executor.read(self.name, columns, where, params)
+        return executor.read(self.name, columns, where, params, limit)
+
+    def head(self, rows: int = 5) -> Frame:
+        """Return some present rows: a look at the table.
+
+        Parameters
+        ----------
+        rows : int
+            The most rows to return, whichever are read first.
+
+        Examples
+        --------
+        >>> lake.table("stock").head(1).to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        return self.read(limit=rows)
+
+    def count(
+        self, where: Predicate | None = None, *, params: Mapping[str, object] | None = None
+    ) -> int:
+        """Return the number of the table's present rows; it reads one column, in batches.
+
+        Parameters
+        ----------
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+
+        Examples
+        --------
+        >>> lake.table("stock").count(where="qty > 1")
+        1
+        """
+        rows = self._reading("count").scan(self.name, [_narrowest(self.schema)], where, params)
+        return sum(batch.num_rows for batch in rows)
 
     def _reading_at(
         self,
         version: int | None,
-        timestamp: datetime | None,
+        timestamp: datetime | str | None,
         iceberg_ref: int | str | None = None,
     ) -> Executor[Frame]:
         """Return an executor that reads the table's present state, or a state of its own log."""
@@ -619,3 +663,15 @@ def capabilities_of(table: Table) -> Capabilities:
             + ("; `guard` closes that window" if table.format == "delta" else ""),
         ),
     )
+
+
+def _narrowest(schema: pa.Schema) -> str:
+    """Return the column of the fewest bytes a value; one of a variable width if all are."""
+
+    def width(field: pa.Field) -> int:
+        try:
+            return int(field.type.bit_width)
+        except ValueError:
+            return 1 << 30
+
+    return str(min(schema, key=width).name)

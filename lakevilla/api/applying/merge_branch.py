@@ -23,6 +23,7 @@ from lakevilla.api.client.discovering import has_table
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.history import milliseconds
 from lakevilla.api.run import ATTEMPTS, Begin, run
+from lakevilla.api.times import time_or_other
 from lakevilla.branches.branches import find_ref
 from lakevilla.branches.change import delete_merged, note_merged
 from lakevilla.branches.rebase import Wanted, rebase_branch
@@ -281,6 +282,7 @@ def state_name(client: LakeClient, argument: str, state: object) -> StateName:
 
     Raises ``InvalidOperation``.
     """
+    state = time_or_other(state, argument)
     match state:
         case datetime():
             stamp = milliseconds(state)

@@ -24,6 +24,7 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.refs import client_on
 from lakevilla.api.run import begin_transaction
+from lakevilla.api.times import time_or_other
 from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.settings import shown
 from lakevilla.sql.catalog import SCHEMAS, CatalogKind, CatalogRead, NameRange
@@ -70,9 +71,10 @@ def query(
 ) -> pa.Table:
     """Return the rows that a path over the catalog selects; see ``Lake.query``."""
     steps = parsed(path)
-    if isinstance(at, str):
-        client, at = client_on(client, at), None
-    if isinstance(at, bool) or not (at is None or isinstance(at, int | datetime)):
+    state = time_or_other(at, "at")
+    if isinstance(state, str):
+        client, state = client_on(client, state), None
+    if isinstance(state, bool) or not (state is None or isinstance(state, int | datetime)):
         raise InvalidOperation(
             f"at is a global version, an aware datetime or the name of a ref, not {shown(at)}"
         )
@@ -85,7 +87,7 @@ def query(
             reading.bind_to(version, None)
         return reading
 
-    with begin(at) as reading:
+    with begin(state) as reading:
         return answered(reading, begin, steps)
 
 

@@ -17,7 +17,7 @@ from lakevilla.api.arguments import (
 )
 from lakevilla.api.catalog.names import ListedTable, TablePage, last_name, token_of
 from lakevilla.api.client.client import LakeClient
-from lakevilla.api.client.discovering import register_all, register_named, tell_left
+from lakevilla.api.client.discovering import register_all, register_named, tell_left, tell_missing
 from lakevilla.api.client.names import refuse_link
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
@@ -158,6 +158,7 @@ def list_tables(
     if limit is not None and (limit := check_number("limit", limit)) < 1:
         raise InvalidOperation("limit must be 1 or more; leave it out for all tables")
     details = check_flag("details", details)
+    tell_missing(client)
     with begin_transaction(client, executor, read_only=True) as reading:
         if prefix is None and after is None and limit is None and details:
             return _page([table_of(reading, *one) for one in views(reading).items()], None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Container, Mapping, Sequence
@@ -21,7 +22,7 @@ from lakevilla.lake.tables import discovery, registration
 from lakevilla.lake.tables.discovery import FoundTable, all_shown
 from lakevilla.lake.tables.dotted_names import is_in_lake, path_of
 from lakevilla.results import DiscoveredTable
-from lakevilla.store.location import is_external, normalise_location
+from lakevilla.store.location import is_external, normalise_location, root_location
 
 # -------------------- discovering
 #
@@ -106,6 +107,18 @@ def tell_left(client: LakeClient, table: str, keys: Sequence[str]) -> None:
     client.notify(Event("left_out", None, message, {"table": table, "keys": list(keys)}))
 
 
+def tell_missing(client: LakeClient) -> None:
+    """Warn that a root on this machine is no directory: the lake has no tables, or is elsewhere."""
+    place = root_location(client.root)
+    if place.scheme != "file" or os.path.isdir(place.uri):
+        return
+    _warn_once(
+        client.root,
+        "",
+        f"there is no directory {client.root}: check the root, or make the lake's first table",
+    )
+
+
 def _warn_once(root: str, table: str, message: str) -> None:
     """Show a warning, once per table and process, for users who have set up no log."""
     if (root, table) not in _WARNED_OF:
@@ -188,7 +201,9 @@ def _version(client: LakeClient, location: str, table: TableState) -> str:
 def table_names(client: LakeClient) -> TableNames:
     """Return the present names of the lake's tables, in the order of a listing."""
     head = client.head()
-    if head is not None:
+    if head is None:
+        tell_missing(client)
+    else:
         client.run(load_all(head))
     listing = TableNames([] if head is None else client.run(all_shown(head)))
     client.listing = ref(listing)

@@ -532,7 +532,7 @@ class Executor(Generic[Frame]):
                 self.run(load_all(self.state.head))
             return self.state.head
 
-    def bind_to(self, version: int | None, timestamp: datetime | None) -> None:
+    def bind_to(self, version: int | None, timestamp: datetime | str | None) -> None:
         """Bind the transaction for good to a global version, or to the newest version at a time."""
         with self.verb_scope():
             bind_to_version(self.client, self.state, version, timestamp)
@@ -683,10 +683,13 @@ class Executor(Generic[Frame]):
         columns: Sequence[str] | None,
         where: Predicate | None,
         params: Mapping[str, object] | None,
+        limit: int | None = None,
     ) -> Frame:
         """Return rows of a table; see ``Transaction.read``."""
+        most = None if limit is None else check_number("limit", limit)
         with self.kept(), self.client.measured("read", table, self.state.id):
-            rows: Frame = self.scan(table, columns, where, params).read_all()
+            found = self.scan(table, columns, where, params)
+            rows: Frame = found.read_all() if most is None else _first(found, most)
             return rows
 
     def scan(
@@ -1062,3 +1065,13 @@ class Executor(Generic[Frame]):
             self.save_if_due()
             shown = self.shown_names()
             return {shown.get(location, location): str(one) for location, one in outcomes.items()}
+
+
+def _first(reader: pa.RecordBatchReader, most: int) -> pa.Table:
+    """Return the first rows of a stream, and read no more of it than the batches that have them."""
+    batches: list[pa.RecordBatch] = []
+    left = most
+    while left > 0 and (batch := next(reader, None)) is not None:
+        batches.append(batch.slice(0, left))
+        left -= batches[-1].num_rows
+    return pa.Table.from_batches(batches, reader.schema)

@@ -42,8 +42,8 @@ __all__ = ["absorb", "changes", "follow"]
 def changes(
     client: LakeClient,
     executor: type[Executor[Frame]],
-    since: int | datetime,
-    until: int | datetime | None,
+    since: int | datetime | str,
+    until: int | datetime | str | None,
     *,
     tables: Sequence[str] | None,
     columns: Sequence[str] | Mapping[str, Sequence[str]] | None,
@@ -86,7 +86,7 @@ def absorb(client: LakeClient, tables: Sequence[str] | None) -> list[str]:
 def follow(
     client: LakeClient,
     executor: type[Executor[Frame]],
-    start: int | datetime,
+    start: int | datetime | str,
     *,
     tables: Sequence[str] | None,
     columns: Sequence[str] | Mapping[str, Sequence[str]] | None,

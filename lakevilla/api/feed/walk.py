@@ -12,6 +12,7 @@ from typing import Protocol
 from lakevilla.api.arguments import check_columns, check_number, check_patterns
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.history import milliseconds
+from lakevilla.api.times import time_or_other
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound, VersionNotFound
 from lakevilla.global_log.head import CommitSummary, Head, shown_names
 from lakevilla.global_log.history import Timeline
@@ -256,7 +257,7 @@ def moving(client: LakeClient, verb: str) -> LakeClient:
 def number_of(
     client: LakeClient, head: Head | None, verb: str, argument: str, value: object
 ) -> int:
-    """Return a global version, or the newest that is not later than an aware time.
+    """Return a global version, or the newest that is not later than a time.
 
     Raises
     ------
@@ -266,6 +267,7 @@ def number_of(
     VersionNotFound
         The lake has no such version.
     """
+    value = time_or_other(value, argument)
     if isinstance(value, datetime):
         stamp = milliseconds(value)
         if stamp > client.context.now_ms():

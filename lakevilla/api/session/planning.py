@@ -313,7 +313,7 @@ class Host(Protocol[Frame]):
 
     def transaction(self, **options: Any) -> Transaction[Frame]: ...
     def snapshot(
-        self, version: int | None = None, timestamp: datetime | None = None
+        self, version: int | None = None, timestamp: datetime | str | None = None
     ) -> Snapshot[Frame]: ...
     def run(
         self, fn: Callable[[Transaction[Frame]], T], *args: Any, attempts: int = ..., **options: Any

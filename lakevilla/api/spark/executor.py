@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import check_columns, parameters
+from lakevilla.api.arguments import check_columns, check_number, parameters
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.changing import own_row_test
 from lakevilla.api.execution.executor import Executor
@@ -148,14 +148,17 @@ class SparkExecutor(Executor["DataFrame"]):
         columns: Sequence[str] | None,
         where: Predicate | None,
         params: Mapping[str, object] | None,
+        limit: int | None = None,
     ) -> DataFrame:
         """Return rows of a table as a DataFrame; see ``Transaction.read``."""
+        most = None if limit is None else check_number("limit", limit)
         with self.kept(), self.verb_scope("read", table):
             self.state.check_open("read")
             columns = check_columns(columns)
             predicate = self.optional_predicate(where, params, table)
             location = self.resolve(table)
             frame = self._frame(location, columns, predicate)
+            frame = frame if most is None else frame.limit(most)
             self._read_frames.append((location, frame))
             return frame
 

@@ -380,7 +380,7 @@ def test_iceberg_snapshots_branches_and_tags_are_read_by_iceberg_ref(
         ({"version": -1}, "version must be a whole number"),
         ({"version": True}, "version must be a whole number"),
         ({"version": "1"}, "version must be a whole number"),
-        ({"timestamp": "2026-01-01"}, "timestamp must be a datetime with a zone"),
+        ({"timestamp": "yesterday"}, "timestamp must be a time with a zone"),
         ({"timestamp": datetime(2026, 1, 1)}, "has no time zone"),
         ({"iceberg_ref": ""}, "iceberg_ref must be"),
         ({"iceberg_ref": 1.5}, "iceberg_ref must be"),

@@ -41,8 +41,8 @@ NAMES = {
     "session": "close is_complete last_transaction sql statements transaction",
     "snapshot": "attach changes read scan sql timestamp version versions",
     "table": """
-        format guarded history name optimize partition_by properties read restore schema snapshot_id
-        to_duckdb to_pandas to_polars uri vacuum version versions
+        columns count format guarded head history name optimize partition_by properties read restore
+        schema snapshot_id to_duckdb to_pandas to_polars uri vacuum version versions
     """,
     "capabilities": "guarantees guarded other_writers",
     "merge": """

@@ -69,13 +69,6 @@ def test_the_catalog_of_tables_can_be_queried_under_its_other_names(
     assert lake.sql(query)["name"].to_pylist() == ["orders", "stock"]
 
 
-def test_help_lists_commands_in_alphabetical_order() -> None:
-    shown = CliRunner().invoke(app, ["--help"]).stdout
-    names = [line.split()[1] for line in shown.splitlines() if line.startswith("│ ")]
-    some = ["abort", "gc", "sql", "vacuum"]
-    assert [name for name in names if name in some] == some
-
-
 def test_a_duration_without_a_unit_is_refused(lake: lv.Lake) -> None:
     found = CliRunner().invoke(app, ["maintain", lake.root, "--every", "10"])
     assert found.exit_code == 2
