@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from lakevilla.api.connecting import connect
     from lakevilla.api.lake import Lake
     from lakevilla.api.session import Session
+    from lakevilla.api.showing import show
     from lakevilla.api.snapshot import Snapshot, TableVersion
     from lakevilla.api.spark.source import register_data_source
     from lakevilla.api.table import Capabilities, Table
@@ -121,6 +122,7 @@ __all__ = [
     "VersionNotFound",
     "connect",
     "register_data_source",
+    "show",
 ]
 
 #: The modules of the public names. They load slowly (pyarrow, DuckDB, the store's client), so each
@@ -141,6 +143,7 @@ _HOMES = {
     "Transaction": "lakevilla.api.transaction",
     "connect": "lakevilla.api.connecting",
     "register_data_source": "lakevilla.api.spark.source",
+    "show": "lakevilla.api.showing",
 }
 
 

@@ -15,6 +15,7 @@ from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.heartbeat import check_lease
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
+from lakevilla.api.showing import register_formatter
 from lakevilla.api.spark.client import SparkClient, SparkReader
 from lakevilla.api.spark.executor import SparkExecutor
 from lakevilla.api.spark.source import Access, offer
@@ -85,7 +86,8 @@ def connect(
     """Connect to the lake in a directory of an object store or of this machine.
 
     This makes no request; the first transaction does. The only exception is a ``lease_seconds``
-    below the default, which is checked against the store's latency.
+    below the default, which is checked against the store's latency. In a notebook, IPython shows
+    each ``pyarrow.Table`` as a table from now on.
 
     Parameters
     ----------
@@ -163,6 +165,7 @@ def connect(
         files_outside=outside_paths(files_outside),
         spark=None if spark is None else SparkFrames(spark, spark_reader),
     )
+    register_formatter()
     client.run(check_lease(client.settings, client.context.clock))
     lake: Lake[Any] = Lake(client, Executor if spark is None else SparkExecutor)
     around = table_around(lake.root)

@@ -17,7 +17,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
-from lakevilla.cli.values import Format, Look, cell, json_text, plain
 from lakevilla.display import shown_text
 from lakevilla.errors import LakeVillaError, MergeConflict
 from lakevilla.results import (
@@ -28,6 +27,7 @@ from lakevilla.results import (
     TransactionInfo,
     Version,
 )
+from lakevilla.values import Format, Look, cell, json_text, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,7 +170,7 @@ class Output:
 
     def frame(self, frame: pa.Table, limit: int | None = None) -> None:
         """Print the rows of a query; count those beyond ``limit`` on stderr."""
-        from lakevilla.cli.rendering import grid, lines_of
+        from lakevilla.rendering import grid, lines_of
 
         shown = frame if limit is None else frame.slice(0, limit)
         hidden: tuple[str, ...] = ()

@@ -57,9 +57,9 @@ from lakevilla.cli.demo.tables import (
     create_orders,
 )
 from lakevilla.cli.output import Output
-from lakevilla.cli.values import plain
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.results import Report
+from lakevilla.values import plain
 
 WORKERS = 4
 TRANSFERS_PER_WORKER = 15

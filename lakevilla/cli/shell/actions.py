@@ -13,9 +13,9 @@ from lakevilla.cli.command import MAIN
 from lakevilla.cli.shell.lake_names import LakeNames, type_shown
 from lakevilla.cli.shell.screen import Choices, Screen, Verb, help_lines, number, short, switched
 from lakevilla.cli.sql.script import values_of
-from lakevilla.cli.values import FORMATS
 from lakevilla.display import size_text
 from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.values import FORMATS
 
 # -------------------- actions
 #

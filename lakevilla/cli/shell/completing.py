@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from lakevilla.cli.shell.screen import COMMANDS, Takes
-from lakevilla.cli.values import FORMATS
+from lakevilla.values import FORMATS
 
 # -------------------- suggestions
 #

@@ -18,8 +18,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from lakevilla.cli.output import Output
-from lakevilla.cli.values import Format, Look
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.values import Format, Look
 
 # -------------------- screen
 #
@@ -77,7 +77,7 @@ class Screen:
 
     def rows(self, frame: pa.Table, *, expanded: bool = False, counted: bool = True) -> None:
         """Print the rows of a query; ``expanded`` overrides the user's setting for this query."""
-        from lakevilla.cli.rendering import grid, lines_of
+        from lakevilla.rendering import grid, lines_of
 
         form = self.choices.form
         if form == "table" and (expanded or self.choices.expanded):

@@ -26,8 +26,8 @@ from lakevilla.cli.command import (
 )
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
-from lakevilla.cli.values import Format
 from lakevilla.errors import InvalidOperation
+from lakevilla.values import Format
 
 
 @command

@@ -24,7 +24,7 @@ NAMES = {
         Table TableExists TableHistoryEntry TableNotFound TablePage TableQueue TableVersion
         Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
         UnsupportedFormat UnsupportedTableFeature Version VersionNotFound connect
-        register_data_source
+        register_data_source show
     """,
     "lake": """
         abort absorb attach audited branch capabilities changes cherry_pick clone close create_table

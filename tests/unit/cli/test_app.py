@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.cli.output import Output
-from lakevilla.cli.values import plain
 from lakevilla.results import Finding, QueuePlace, Report, TableQueue
+from lakevilla.values import plain
 from tests.support.copied import copy_lake
 
 

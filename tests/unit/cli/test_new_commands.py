@@ -17,8 +17,8 @@ from lakevilla.cli.app import app
 from lakevilla.cli.demo.checks import Check
 from lakevilla.cli.demo.run import Shown, _next_steps, _print
 from lakevilla.cli.output import Output
-from lakevilla.cli.values import plain
 from lakevilla.display import shown_text
+from lakevilla.values import plain
 
 
 def invoke(*arguments: str, status: int = 0, **options: Any) -> Any:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from rich.cells import cell_len
 
-from lakevilla.cli.rendering import fitted, grid, lines_of
-from lakevilla.cli.values import FORMATS, Format, Look
+from lakevilla.rendering import fitted, grid, lines_of
+from lakevilla.values import FORMATS, Format, Look
 
 
 def shown(frame: pa.Table, width: int | None = None) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
-from lakevilla.cli.values import Format, Look, cell, json_text, text_of
 from lakevilla.display import shown_text
+from lakevilla.values import Format, Look, cell, json_text, text_of
 
 # -------------------- grid
 #
