@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lakevilla.api.arguments import check_choice, check_flag
+from lakevilla.api.border import at_border
 from lakevilla.api.client.catalogs import Catalogs, check_catalogs, mount_catalogs, pickled
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.heartbeat import check_lease
@@ -69,6 +70,7 @@ def connect(
 ) -> Lake[DataFrame]: ...
 
 
+@at_border
 def connect(
     root: str | os.PathLike[str],
     *,
@@ -175,7 +177,7 @@ def connect(
             "VACUUM of that table by any client deletes tables that are made here; connect to "
             f"{os.path.dirname(around)}, or to another directory",
             LakeVillaWarning,
-            stacklevel=2,
+            stacklevel=3,  # beyond the border
         )
     return lake
 

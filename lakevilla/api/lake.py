@@ -17,6 +17,7 @@ from lakevilla.api.applying import states
 from lakevilla.api.applying.diff import Diff
 from lakevilla.api.applying.merge_branch import Check, StateLike, audited, merge_branch, rebase
 from lakevilla.api.arguments import Hinted, PropertyValue, check_flag, verbs_elsewhere
+from lakevilla.api.border import with_border
 from lakevilla.api.catalog.names import ListedTable, TablePage
 from lakevilla.api.catalog.query import query
 from lakevilla.api.catalog.tables import (
@@ -89,6 +90,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
+@with_border
 class Lake(Hinted, Generic[Frame]):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 

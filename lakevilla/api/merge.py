@@ -10,6 +10,7 @@ from typing import Protocol, Self
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_names
+from lakevilla.api.border import with_border
 from lakevilla.arrow.cast import ColumnPath
 from lakevilla.arrow.nested_fields import widened
 from lakevilla.engines.base import MergeClause, MergeKind
@@ -143,6 +144,7 @@ def _taken(value: Expr, source_alias: str) -> str:
     return path[1] if len(path) == 2 and path[0].lower() == source_alias.lower() else ""
 
 
+@with_border
 class MergeBuilder:
     """A builder that describes a merge; ``execute()`` performs it.
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Literal, Self, get_args
 
 from lakevilla.api.arguments import Hinted, check_choice, verbs_elsewhere
+from lakevilla.api.border import with_border
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.discovering import leave_out, ref_of, summary, tables_html
 from lakevilla.api.execution.executor import Executor
@@ -76,6 +77,7 @@ class TableVersion(HtmlFields):
     snapshot_id: int | None = None
 
 
+@with_border
 class Snapshot(Reads[Frame], Hinted):
     """The lake at one global version; a context manager or a plain object.
 

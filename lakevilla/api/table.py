@@ -20,6 +20,7 @@ from lakevilla.api.arguments import (
     check_z_order,
     verbs_elsewhere,
 )
+from lakevilla.api.border import with_border
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.discovering import known_size, ref_of
 from lakevilla.api.client.names import refuse_link
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Capabilities", "Table", "capabilities_of", "table_of"]
 
 
+@with_border
 @dataclass(frozen=True, slots=True)
 class Table(LiveRows, Hinted, Generic[Frame]):
     """A table's description at one time; verbs use the table's state at the time of their call.

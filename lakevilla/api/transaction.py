@@ -20,6 +20,7 @@ from lakevilla.api.arguments import (
     check_text,
     property_texts,
 )
+from lakevilla.api.border import with_border
 from lakevilla.api.client.discovering import ref_of
 from lakevilla.api.client.names import refuse_outside
 from lakevilla.api.execution.replacing import place_of, replace_table
@@ -47,6 +48,7 @@ from lakevilla.transaction.verbs.read_write import append, create, drop, execute
 __all__ = ["Transaction"]
 
 
+@with_border
 class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     """Several reads and writes that take effect together, or not at all.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -78,7 +79,8 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
     if kind == "iceberg":
         patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
         for owner in (lv.Lake, lv.Transaction):
-            patch.setitem(owner.create_table.__kwdefaults__, "format", "iceberg")
+            verb = inspect.unwrap(owner.create_table)
+            patch.setitem(verb.__kwdefaults__, "format", "iceberg")
         return Place(str(request.getfixturevalue("tmp_path") / "lake"), format="iceberg")
     if kind == "memory" and request.config.getoption("--server") is None:
         return Place(f"memory://{request.node.nodeid.replace('/', '-')}")

@@ -8,6 +8,7 @@ from typing import Generic
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_columns_by, check_number
+from lakevilla.api.border import with_border
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
@@ -32,6 +33,7 @@ _TABLES = pa.schema(
 )
 
 
+@with_border
 class Diff(Generic[Frame]):
     """The changes between two states; ``lake.diff`` returns one.
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, get_args
 
 from lakevilla.api.arguments import check_choice, check_number, check_views, parameters
+from lakevilla.api.border import with_border
 from lakevilla.api.client.discovering import refuse_places
 from lakevilla.api.execution.inserting import constants_in_a_view
 from lakevilla.api.frame import Frame
@@ -64,6 +65,7 @@ __all__ = [
 # A session: its statements, and the transaction that is open in it.
 
 
+@with_border
 class Session(Generic[Frame]):
     """SQL statements one after the other, and the transaction that is open between them.
 

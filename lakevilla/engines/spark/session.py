@@ -65,7 +65,7 @@ def check_session(session: object) -> None:
             f"{' and '.join(sorted(others))}: LakeVilla is tested with {TESTED[0]} to "
             f"{TESTED[-1]} only",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,  # the caller of connect, beyond the border
         )
 
 
