@@ -7,6 +7,8 @@ concerns, if any, and a message that ends with the next step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lakevilla.results import CommitResult
@@ -106,6 +108,19 @@ def _rebuild(
 class ConflictError(LakeVillaError):
     """Another commit changed what this transaction relied on: run it again.
 
+    Attributes
+    ----------
+    version : int or None
+        The global version of the newest commit on the table that this transaction has not read;
+        None if no commit is known to be at fault.
+    timestamp : datetime or None
+        Its time, aware, in UTC.
+    metadata : Mapping of str to str
+        What its writer has given, such as ``identity`` of ``Settings``; empty if that is nothing.
+    commit : tuple of str
+        The id of its transaction, and the hash by which its object is found; empty texts if there
+        is none.
+
     Examples
     --------
     >>> first = lake.transaction()
@@ -120,6 +135,10 @@ class ConflictError(LakeVillaError):
     """
 
     kind = "conflict"
+    version: int | None = None
+    timestamp: datetime | None = None
+    metadata: Mapping[str, str] = MappingProxyType({})
+    commit: tuple[str, str] = ("", "")
 
 
 class TransactionAborted(LakeVillaError):

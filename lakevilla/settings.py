@@ -147,6 +147,11 @@ class Settings(_StoreSettings):
         Other stores with tables of the lake, such as ``("s3://archive",)``: buckets and containers
         in addition to the root's. The lake's own objects open no store that is not named here or by
         a call of this client (``register``, ``create_table``, ``table``).
+    identity : str
+        Who writes, for other clients: each transaction has it in its metadata as ``identity``,
+        unless it is given one there. Like each transaction with metadata, it is then performed
+        together with no other. Empty by default: nothing of the user, the machine or the script is
+        in a commit.
     sql_uris : bool
         Whether SQL may name tables by URIs and absolute paths that are outside of the root and not
         in the lake. Then any author of a statement can read and write all that this process can.
@@ -184,6 +189,7 @@ class Settings(_StoreSettings):
     cache_bytes: int = 256 * 1024 * 1024
     stores: tuple[str, ...] = ()
     sql_uris: bool = False
+    identity: str = ""
 
     @property
     def trusted_tip_seconds(self) -> float:
@@ -205,6 +211,12 @@ class Settings(_StoreSettings):
                     raise InvalidOperation(
                         "settings: stores must be a tuple of URIs, such as ('s3://archive',), not "
                         f"{shown(value)}"
+                    )
+                continue
+            if field.type == "str":
+                if not (isinstance(value, str) and is_unicode(value)):
+                    raise InvalidOperation(
+                        f"settings: {field.name} must be a text in Unicode, not {shown(value)}"
                     )
                 continue
             if field.type == "bool":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import threading
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
@@ -50,6 +50,7 @@ from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.status import Status
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature, KeyUse
+from lakevilla.transaction.validation.others import name_writer
 from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.abort import abort, rerun
 from lakevilla.transaction.verbs.begin import begin
@@ -68,6 +69,7 @@ __all__ = [
     "check_timeout",
     "code_of",
     "list_transactions",
+    "naming_writers",
     "outcome_of",
     "resume_transaction",
     "run",
@@ -149,7 +151,7 @@ def run(
                 kept = executor.lost  # the function has turned a conflict into another error
                 raise
             if is_last:
-                raise error or _never_committed(executor.id, attempts)
+                raise _named(client, error) or _never_committed(executor.id, attempts)
             if error and kept is None and _has_been_committed(client, executor):
                 return None
             if kept is None or kept.claims.queue is None:
@@ -158,6 +160,24 @@ def run(
         if kept is not None:
             _end_kept(client, kept)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+@contextmanager
+def naming_writers(client: LakeClient) -> Iterator[None]:
+    """Add, to a conflict that reaches the caller, what the other writer has said of itself."""
+    try:
+        yield
+    except ConflictError as error:
+        _named(client, error)
+        raise
+
+
+def _named(client: LakeClient, error: LakeVillaError | None) -> LakeVillaError | None:
+    """Return an error; a conflict names the writer of the other commit."""
+    if isinstance(error, ConflictError):
+        with suppress(LakeVillaError):  # the conflict is what the caller has to know
+            client.run(name_writer(client.context, error))
+    return error
 
 
 def code_of(fn: Callable[..., object]) -> Hashable:
@@ -542,6 +562,12 @@ def _pause(context: Context, attempt: int) -> Program[None]:
 # Begin transactions, from the checked arguments of ``lake.transaction``.
 
 
+def _with_identity(client: LakeClient, entries: dict[str, str]) -> dict[str, str]:
+    """Return metadata with the identity of this client, if it has one."""
+    identity = client.settings.identity
+    return {"identity": identity, **entries} if identity else entries
+
+
 def begin_transaction(
     client: LakeClient,
     executor: type[Executor[Frame]],
@@ -575,7 +601,7 @@ def begin_transaction(
     """
     _check_choices(features, isolation, validation, durability, wait)
     slack = check_number("slack", slack)
-    entries = check_metadata(metadata)
+    entries = _with_identity(client, check_metadata(metadata))
     _check_timeouts(wait_timeout_seconds, idle_timeout_seconds)
     client = client.newest()
     through_head = bool(features & (Feature.I | Feature.CT)) or idempotency_key is not None

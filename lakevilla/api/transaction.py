@@ -28,6 +28,7 @@ from lakevilla.api.execution.sources import identifier
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, PlannedMerge, set_from
 from lakevilla.api.reads import Reads
+from lakevilla.api.run import naming_writers
 from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
@@ -125,7 +126,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._executor.__exit__(kind, error, trace)
+        with naming_writers(self._executor.client):
+            self._executor.__exit__(kind, error, trace)
 
     # -- order -------------------------------------------------------------------
 
@@ -677,7 +679,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
             Another commit changed what was read: run the transaction again.
         TransactionAborted, CommitOutcomeUnknown, ForeignConflict
         """
-        return self._executor.commit()
+        with naming_writers(self._executor.client):
+            return self._executor.commit()
 
     def abort(self) -> None:
         """Undo everything; do nothing if the transaction has ended."""

@@ -41,6 +41,7 @@ from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.rebase import Examination, rebase
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
+from lakevilla.transaction.validation.others import name_commit
 from lakevilla.transaction.validation.validate import catch_up
 
 #: A transaction that has lost so many races, after each of which it had to redo operations or to
@@ -125,7 +126,7 @@ def _declined(
     if landed is not None:
         return landed
     if found.conflict is not None:
-        raise txn.fail(found.conflict)
+        raise txn.fail(name_commit(txn, held.head, found.conflict))
     defer_again(txn, found, held.head)
     if txn.combined is not None and txn.combined.is_shared:
         yield from announce(txn.context, len(txn.combined.members))
