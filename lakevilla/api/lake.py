@@ -562,7 +562,7 @@ class Lake(Hinted, Generic[Frame]):
         *args: Any,
         attempts: int = ...,
         chain: bool = ...,
-        idempotency_key: str,
+        idempotency_key: str | tuple[str, int],
         **transaction_options: Any,
     ) -> T | None: ...
     def run(

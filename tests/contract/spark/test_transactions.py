@@ -55,6 +55,19 @@ def test_a_frame_shows_the_bound_version_however_late_it_is_used(
     assert rows(lake.snapshot().read("bank")) == [(0, 0), (1, 0)]
 
 
+def test_a_read_with_a_limit_returns_a_frame_of_that_many_rows(
+    spark: SparkSession, lake: Any
+) -> None:
+    lake.create_table("bank", accounts(spark))
+    table = lake.table("bank")
+    assert lake.read("bank", where=F.col("id") > 0, limit=2).count() == 2
+    assert (table.head(3).count(), table.count(), table.columns) == (3, 4, ["id", "balance"])
+    with lake.transaction() as txn:
+        frame = txn.read("bank", limit=1)
+        txn.update("bank", {"balance": frame["balance"] + 1}, where=frame["id"] == 0)
+    assert lake.table("bank").count(where="balance = 101") == 1
+
+
 @pytest.mark.seam
 def test_a_transaction_reads_its_own_uncommitted_writes_and_other_clients_do_not(
     spark: SparkSession, lake: Any, other: lv.Lake
