@@ -90,9 +90,7 @@ class ConnectionState:
         """
         with self._turn("a statement can be run"):
             if self._failed is not None:
-                if self._is_rollback(text):
-                    return self._undo()
-                raise self._failure()
+                return self._leave_failure(text)
             if not self._autocommit and not self.in_transaction and self._needs_one(text):
                 self._session.sql("BEGIN")
             try:
@@ -155,6 +153,18 @@ class ConnectionState:
         if self._session.transaction is not None:
             self._session.sql("ROLLBACK")
 
+    def _leave_failure(self, text: str) -> Any:
+        """Run ROLLBACK, or ROLLBACK TO a savepoint of a transaction that is still open."""
+        words = self._rollback_words(text)
+        if words is not None and "TO" not in words[1:3]:
+            return self._undo()
+        running = self._session.transaction
+        if words is None or running is None or running.state != "open":
+            raise self._failure()
+        self._session.sql(text)
+        self._failed = None
+        return None
+
     def _failure(self) -> InternalError:
         return InternalError(
             f"the transaction has failed ({self._failed}): call rollback(), and begin again"
@@ -170,9 +180,12 @@ class ConnectionState:
         statements = self._session.statements(text)
         return bool(statements) and _first_word(statements[0].text) not in _CONTROL
 
-    def _is_rollback(self, text: str) -> bool:
+    def _rollback_words(self, text: str) -> list[str] | None:
+        """Return the words of a text that is one ROLLBACK; None for any other."""
         statements = self._session.statements(text)
-        return len(statements) == 1 and _first_word(statements[0].text) in ("ROLLBACK", "ABORT")
+        if len(statements) != 1 or _first_word(statements[0].text) not in ("ROLLBACK", "ABORT"):
+            return None
+        return statements[0].text.upper().split()
 
 
 def _first_word(text: str) -> str:

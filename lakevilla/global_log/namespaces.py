@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar
+from urllib.parse import quote, unquote
 
 import msgspec
 from blake3 import blake3
@@ -22,6 +23,11 @@ from lakevilla.store.effects import Program, delete, get, list_objects, parallel
 NAMESPACES_PREFIX = "_lakevilla/namespaces"
 Namespace = tuple[str, ...]
 Properties = Mapping[str, str]
+#: The namespace of tables whose names have no slash. DuckDB hides ``main`` of an attached catalog,
+#: and ``default`` is a keyword of SQL.
+ROOT: Namespace = ("root",)
+#: Characters that a part keeps: all but ``/``, ``%``, ``\``, and those that are not printed.
+_KEPT = " ~!$&'()*+,;=:@-._#?[]<>{}|^`\""
 #: How often a replacement of properties is attempted while other clients replace them, too.
 _TRIES = 20
 
@@ -99,3 +105,20 @@ def change_properties(
 def drop_namespace(namespace: Namespace) -> Program[None]:
     """Forget what was stored of a namespace."""
     yield from delete(namespace_key(namespace))
+
+
+def encoded(part: str) -> str:
+    """Return a part of a name as a part of a path."""
+    found = "".join(one if _is_kept(one) else quote(one, safe="") for one in part)
+    return f"%{ord(found[0]):02X}{found[1:]}" if found[:1] in ("_", ".") else found
+
+
+def decoded(part: str) -> str:
+    """Return the part of a name that ``encoded`` made this of; others are as they are."""
+    found = unquote(part)
+    return found if encoded(found) == part else part
+
+
+def _is_kept(character: str) -> bool:
+    is_beyond_ascii = not character.isascii() and character.isprintable()
+    return character in _KEPT or character.isalnum() or is_beyond_ascii

@@ -26,6 +26,7 @@ from lakevilla.formats.iceberg.metadata.updates import added_snapshots, adds_fil
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.namespaces import (
+    ROOT,
     Namespace,
     change_properties,
     drop_namespace,
@@ -43,7 +44,6 @@ from lakevilla.lake.view import View, build_view
 from lakevilla.serve.delta.footers import Footers
 from lakevilla.serve.delta.state import shown_delta
 from lakevilla.serve.names import (
-    ROOT,
     dotted,
     identifier_of,
     lake_names,

@@ -7,21 +7,14 @@ would lead out of its directory, or to what is hidden: no name reaches the objec
 
 from __future__ import annotations
 
-from urllib.parse import quote, unquote
-
-from lakevilla.global_log.namespaces import Namespace
+from lakevilla.global_log.namespaces import ROOT, Namespace, decoded, encoded
 from lakevilla.serve.refusal import Refusal
 
-#: The namespace of tables whose names have no slash. DuckDB hides ``main`` of an attached catalog,
-#: and ``default`` is a keyword of SQL.
-ROOT: Namespace = ("root",)
 #: What separates the parts of a namespace in a path and a parameter, as the protocol has it.
 SEPARATOR = "\x1f"
 #: A store's keys, and the names of directories, have limits: so many bytes are left for a table's
 #: name and for each of its parts.
 _MOST_BYTES, _MOST_PART_BYTES = 600, 200
-#: Characters that a part keeps: all but ``/``, ``%``, ``\``, and those that are not printed.
-_KEPT = " ~!$&'()*+,;=:@-._#?[]<>{}|^`\""
 
 
 def parse_namespace(text: str) -> Namespace:
@@ -84,20 +77,3 @@ def identifier_of(name: str) -> tuple[Namespace, str]:
     """Return the namespace of a lake's table, and its name there."""
     *parts, table = map(decoded, name.split("/"))
     return tuple(parts) or ROOT, table
-
-
-def encoded(part: str) -> str:
-    """Return a part of a name as a part of a path."""
-    found = "".join(one if _is_kept(one) else quote(one, safe="") for one in part)
-    return f"%{ord(found[0]):02X}{found[1:]}" if found[:1] in ("_", ".") else found
-
-
-def decoded(part: str) -> str:
-    """Return the part of a name that ``encoded`` made this of; others are as they are."""
-    found = unquote(part)
-    return found if encoded(found) == part else part
-
-
-def _is_kept(character: str) -> bool:
-    is_beyond_ascii = not character.isascii() and character.isprintable()
-    return character in _KEPT or character.isalnum() or is_beyond_ascii

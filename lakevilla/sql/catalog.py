@@ -117,7 +117,7 @@ NAMED_BY: dict[CatalogKind, str] = {
     "commits": "table",
 }
 #: A suffix above every name with the same beginning: no path contains this code point.
-_HIGHEST = chr(0x10FFFF)
+HIGHEST = chr(0x10FFFF)
 
 
 def is_reserved(name: str) -> bool:
@@ -242,7 +242,7 @@ def range_of(terms: Iterable[Term], column: str) -> NameRange:
             case ">" | ">=":
                 first = max(first, least)
             case "prefix":
-                first, last = max(first, least), _least(last, least + _HIGHEST)
+                first, last = max(first, least), _least(last, least + HIGHEST)
     return NameRange(first, last, exact)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.schemas import made_schemas
 from lakevilla.api.frame import Frame
 from lakevilla.branches.change import all_refs
 from lakevilla.engines.duckdb.sqltext import duckdb_type
@@ -137,12 +138,16 @@ def _information(executor: Executor[Frame], use: CatalogUse) -> pa.Table:
     columns = ("name",) if use.kind == "tables" else None
     read = CatalogRead(use.kind, names, columns=columns)
     rows = executor.run(catalog_rows(executor.state, read)).to_pylist()
-    shown = list(_SHOWN[use.information](rows))
+    if use.information == "schemata":
+        made = made_schemas(executor.client, executor.schema_changes)
+        shown = list(_schemata(rows, made))
+    else:
+        shown = list(_SHOWN[use.information](rows))
     return pa.Table.from_pylist(shown, _INFORMATION[use.information])
 
 
-def _schemata(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for schema in sorted({_split(row["name"])[0] for row in rows} | {MAIN_SCHEMA}):
+def _schemata(rows: Sequence[Mapping[str, Any]], made: Collection[str]) -> Iterator[dict[str, Any]]:
+    for schema in sorted({_split(row["name"])[0] for row in rows} | {MAIN_SCHEMA, *made}):
         yield {"catalog_name": _CATALOG, "schema_name": schema}
 
 
@@ -162,7 +167,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         }
 
 
-_SHOWN = {"schemata": _schemata, "tables": _tables, "columns": _columns}
+_SHOWN = {"tables": _tables, "columns": _columns}
 
 
 def _named(name: str) -> dict[str, str]:

@@ -36,6 +36,7 @@ from lakevilla.api.execution.changing import (
     update_of,
 )
 from lakevilla.api.execution.queries import BoundQuery, conflict_if_replaced
+from lakevilla.api.execution.schemas import SchemaChange, carry_out
 from lakevilla.api.execution.sources import NO_COLUMNS, frames_go_in_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
@@ -110,11 +111,14 @@ from lakevilla.transaction.verbs.read_write import (
     scan,
 )
 from lakevilla.transaction.verbs.replaced_tables import raise_if_replaced
+from lakevilla.transaction.verbs.savepoints import Savepoint, savepoint, undo_to
 
-__all__ = ["Executor"]
+__all__ = ["Executor", "SavedMoment"]
 
 T = TypeVar("T")
 
+#: A moment of a transaction, with the number of its changes of schemas.
+SavedMoment = tuple[Savepoint, int]
 #: Verbs that, if deferred, take no place in a queue before the commit.
 _DEFERRABLE = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
 #: Verbs that a transaction of a chain may have (note 69); the first is that of small steps.
@@ -169,6 +173,10 @@ class Executor(Generic[Frame]):
         self.was_committed = False
         #: True within a statement of several verbs: no part of that may be saved.
         self.is_midway = False
+        #: The changes of schemas, which are carried out once the transaction has committed.
+        self.schema_changes: list[SchemaChange] = []
+        #: Its savepoints by name, the oldest first.
+        self.savepoints: list[tuple[str, SavedMoment]] = []
         self.turns = turns.Turns(state.id)
         self.watched = turns.Watched()
         self.idle = turns.IdleEnd(self, idle_timeout_seconds)
@@ -290,6 +298,8 @@ class Executor(Generic[Frame]):
             Another commit changed what was read: run the transaction again.
         TransactionAborted, CommitOutcomeUnknown, ForeignConflict
         """
+        if self.schema_changes:
+            self._leave_chain("commit")
         with self.verb_scope():
             ending.refuse_unfinished(self.state, self.merges)
             publish = self.wait == "published"
@@ -299,6 +309,7 @@ class Executor(Generic[Frame]):
             while self.state.work.noted:
                 with suppress(LakeVillaError):  # gc deletes these objects if this fails
                     self.run(forget_created(self.state, self.state.work.noted.pop()))
+            carry_out(self.client, self.schema_changes, self.state.id)
             return result
 
     def abort(self) -> None:
@@ -319,6 +330,12 @@ class Executor(Generic[Frame]):
         self._leave_chain("save")
         with self.verb_scope():
             self.state.check_alive("save")
+            if self.schema_changes:
+                raise InvalidOperation(
+                    f"transaction {self.id} changes schemas, and can't be saved: change them in "
+                    "a transaction of their own",
+                    txn_id=self.id,
+                )
             self.client.ensure_safe_store()
             self.run(saving.save(self.state))
 
@@ -472,6 +489,42 @@ class Executor(Generic[Frame]):
             self.is_midway = False
         with self.verb_scope():
             self.save_if_due()
+
+    def savepoint(self) -> SavedMoment:
+        """Return the present moment, to which ``undo_to`` takes the transaction back."""
+        with self.verb_scope("savepoint"):
+            return savepoint(self.state), len(self.schema_changes)
+
+    def undo_to(self, moment: SavedMoment) -> None:
+        """Undo all that the transaction has done since a moment; what it has read stays read."""
+        point, changes = moment
+        with self.verb_scope("rollback"):
+            self.run(undo_to(self.state, point))
+            del self.schema_changes[changes:]
+
+    @contextmanager
+    def whole_or_undone(self) -> Generator[None]:
+        """Enter a statement of several verbs, which are undone if one of them raises."""
+        moment = self.savepoint()
+        with self.as_one():
+            try:
+                yield
+            except BaseException:
+                if self.state.state is Status.OPEN:
+                    self.undo_to(moment)
+                raise
+
+    def change_schema(self, change: SchemaChange) -> None:
+        """Note a change of a schema, which is carried out once the transaction has committed."""
+        with self.verb_scope("schema"):
+            self.state.check_open("schema")
+            if self._durability == "every_op":
+                raise InvalidOperation(
+                    "a transaction with durability every_op is stored after each statement, and a "
+                    "change of a schema can't be: SET durability = 'lazy'",
+                    reason="unsupported",
+                )
+            self.schema_changes.append(change)
 
     # -- tables and the lake -------------------------------------------------------
 

@@ -15,11 +15,14 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.session.explaining import explained
 from lakevilla.api.session.planning import Given, Host
+from lakevilla.api.session.savepoints import perform_savepoint
+from lakevilla.api.session.schemas import change_schema, properties_of_schema
 from lakevilla.api.session.telling import asked, described, rows_of, shown
 from lakevilla.api.transaction import Transaction
 from lakevilla.errors import InvalidOperation, RefExists, RefNotFound, TableExists, TableNotFound
 from lakevilla.formats.base import FormatName
 from lakevilla.results import OperationResult
+from lakevilla.sql.statements.script.control import Release, RollbackTo, Savepoint
 from lakevilla.sql.statements.script.definitions import (
     AlterTable,
     CommentOn,
@@ -30,8 +33,10 @@ from lakevilla.sql.statements.script.definitions import (
 )
 from lakevilla.sql.statements.script.parsing import OfRows, Parsed, Separate
 from lakevilla.sql.statements.script.refs import CreateRef, DropRef, Marked, MergeBranch, UseBranch
+from lakevilla.sql.statements.script.schemas import AlterSchema, CreateSchema, DropSchema
 from lakevilla.sql.statements.script.showing import (
     Describe,
+    DescribeSchema,
     Explain,
     OptimizeTable,
     Show,
@@ -53,6 +58,9 @@ __all__ = [
 # Perform one statement by the verbs of a transaction.
 
 
+_PROPERTIES = pa.schema([("name", pa.string()), ("value", pa.string())])
+
+
 def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
     """Return the rows of a statement that only reads, in a transaction or a snapshot."""
     match statement.node:
@@ -63,6 +71,9 @@ def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
             return shown(state, node, given.lake, given.settings)
         case Describe() as node:
             return described(state, node, given.lake)
+        case DescribeSchema(name=name):
+            properties = properties_of_schema(state, name)
+            return rows_of(state, _PROPERTIES, [("name", name), *sorted(properties.items())])
         case Explain() as node:
             return explained(state, node, statement, given)
         case node:
@@ -104,6 +115,12 @@ def perform(
             return None
         case CommentOn(name=name, text=text):
             txn.alter(name, set_properties={"comment": str(text)})
+            return None
+        case CreateSchema() | AlterSchema() | DropSchema() as node:
+            change_schema(txn, node)
+            return None
+        case Savepoint() | RollbackTo() | Release() as node:
+            perform_savepoint(txn, node)
             return None
         case _:
             return tell(txn, statement, given)

@@ -23,7 +23,15 @@ from lakevilla.sql.statements.dml import DeleteStatement, UpdateStatement
 from lakevilla.sql.statements.merging import reads_other_rows
 from lakevilla.sql.statements.script.control import Begin, Commit, Rollback, SetOption, used_in
 from lakevilla.sql.statements.script.cutting import ScriptStatement
-from lakevilla.sql.statements.script.parsing import Block, Node, OfRows, Parsed, Separate, Telling
+from lakevilla.sql.statements.script.parsing import (
+    Block,
+    Node,
+    OfRows,
+    OfSavepoints,
+    Parsed,
+    Separate,
+    Telling,
+)
 from lakevilla.sql.statements.script.refs import Marked, PastTable, State, state_of
 from lakevilla.sql.statements.select import Dialect
 
@@ -105,6 +113,7 @@ def _alone(statements: Sequence[Parsed]) -> Iterator[One | Whole]:
         first += 1
     rest = tuple(statements[first:])
     if len(rest) == 1:
+        _refuse_savepoint(rest[0].node)
         yield One(rest[0])
     elif rest:
         _refuse_outside(rest)
@@ -134,6 +143,8 @@ def _scripted(statements: Sequence[Parsed], is_open: bool) -> Iterator[One | Who
         else:
             if isinstance(node, Commit | Rollback):
                 is_open = False
+            elif not is_open:
+                _refuse_savepoint(node)
             yield One(one)
         index += 1
 
@@ -145,6 +156,15 @@ def _refuse_at(node: Node, is_open: bool) -> None:
     if not is_open and isinstance(node, Commit | Rollback):
         word = "COMMIT" if isinstance(node, Commit) else "ROLLBACK"
         raise InvalidOperation(f"no transaction is open: {word} follows a BEGIN")
+
+
+def _refuse_savepoint(node: Node) -> None:
+    """Refuse a statement about a part of a transaction where none is open."""
+    if isinstance(node, OfSavepoints):
+        raise InvalidOperation(
+            f"no transaction is open: savepoint {node.name} can only be one within a transaction, "
+            "which BEGIN begins"
+        )
 
 
 def _end(statements: Sequence[Parsed], begin: int) -> int | None:

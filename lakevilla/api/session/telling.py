@@ -11,9 +11,11 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.session.planning import Host
+from lakevilla.api.session.schemas import known_schemas
 from lakevilla.formats.layout import Layout
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.types import type_name
+from lakevilla.sql.statements.script.schemas import COMMENT
 from lakevilla.sql.statements.script.showing import Describe, Show
 from lakevilla.transaction.verbs.read_write import layout_of
 
@@ -53,6 +55,7 @@ _TRANSACTIONS = pa.schema(
         ("waits_for", pa.list_(pa.string())),
     ]
 )
+_SCHEMAS = pa.schema([("name", pa.string()), ("comment", pa.string())])
 _SETTINGS = pa.schema([("name", pa.string()), ("value", pa.string())])
 
 
@@ -72,6 +75,8 @@ def shown(
     match node.what:
         case "tables":
             return _named(state, "SELECT name, format FROM lakevilla_tables", node.like)
+        case "schemas":
+            return _schemas(state, node.like)
         case "branches" | "tags":
             kind = "branch" if node.what == "branches" else "tag"
             text = (
@@ -121,6 +126,17 @@ def _named(state: Reads[Frame], text: str, like: str | None) -> Frame:
         return asked(state, f"{text} ORDER BY name")
     joined = "AND" if " WHERE " in text else "WHERE"
     return asked(state, f"{text} {joined} name LIKE :pattern ORDER BY name", {"pattern": like})
+
+
+def _schemas(state: Reads[Frame], like: str | None) -> Frame:
+    """Return the schemas by name, with their comments."""
+    known = [(name, one.get(COMMENT)) for name, one in known_schemas(state).items()]
+    names, comments = zip(*known, strict=True)
+    found = pa.table([names, comments], schema=_SCHEMAS)
+    if like is None:
+        return state._executor.framed(found)
+    text = "SELECT * FROM schemas WHERE name LIKE :pattern ORDER BY name"
+    return asked(state, text, {"pattern": like}, {"schemas": found})
 
 
 def described(state: Reads[Frame], node: Describe, lake: Host[Frame]) -> Frame:

@@ -319,7 +319,7 @@ _ELSEWHERE = {
     "\\c": "`lakevilla shell ROOT` opens another lake, \\on NAME goes to a branch",
     "\\connect": "`lakevilla shell ROOT` opens another lake, \\on NAME goes to a branch",
     "\\copy": "`lakevilla create ROOT TABLE --from FILE` makes a table of a file",
-    "\\dn": "tables have paths and no schemas: \\dt sales.* lists those of a path",
+    "\\dn": "SHOW SCHEMAS lists them, \\dt sales.* the tables of one",
     "\\du": "access rights are those of the store",
     "\\e": "Ctrl-X Ctrl-E opens what is typed in $EDITOR",
     "\\df": "the functions are DuckDB's",

@@ -275,16 +275,6 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
 
     # -- missing features --------------------------------------------------------
 
-    def visit_create_schema(self, create: Any, **kw: Any) -> str:
-        raise exc.CompileError(
-            "a schema is the directory part of a table's name: it exists with its first table"
-        )
-
-    def visit_drop_schema(self, drop: Any, **kw: Any) -> str:
-        raise exc.CompileError(
-            "a schema is the directory part of a table's name: drop the tables in it"
-        )
-
     def visit_create_view(self, element: Any, **kw: Any) -> str:
         raise exc.CompileError("a lake has only tables: use a subquery, or create_table_as")
 

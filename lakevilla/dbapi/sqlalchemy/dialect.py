@@ -225,10 +225,6 @@ class LakeVillaDialect(default.DefaultDialect):
     def detect_autocommit_setting(self, dbapi_connection: Any) -> bool:
         return bool(dbapi_connection.autocommit)
 
-    def do_savepoint(self, connection: Any, name: str) -> None:
-        why = "a lake has no savepoints: a statement that raises has changed nothing by itself"
-        raise exc.NotSupportedError(f"SAVEPOINT {name}", None, dbapi.NotSupportedError(why))
-
     # -- contents ----------------------------------------------------------------
 
     def _get_default_schema_name(self, connection: Any) -> str:

@@ -16,7 +16,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.syntax.parameter_names import Token, TokenType
 from lakevilla.sql.statements.select import Dialect, remembered, tokens_of
 
-#: Functions of the time, which have one value in a transaction.
+#: Functions of the time, and of the session, which have one value in a transaction.
 FIXED_FUNCTIONS = {
     "now": "timestamp",
     "current_timestamp": "timestamp",
@@ -24,6 +24,7 @@ FIXED_FUNCTIONS = {
     "transaction_timestamp": "timestamp",
     "current_date": "date",
     "today": "date",
+    "current_schema": "schema",
 }
 #: Functions with which a query must not be run again.
 VOLATILE_FUNCTIONS = frozenset(
@@ -49,7 +50,6 @@ VOLATILE_FUNCTIONS = frozenset(
         "txid_current",
         "current_connection_id",
         "current_database",
-        "current_schema",
         "current_schemas",
         "current_setting",
         "getvariable",
@@ -75,16 +75,17 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 def with_fixed_time(sql: str, now: datetime, dialect: Dialect = "duckdb") -> str:
     """Return ``sql`` with the transaction's time in the place of ``now()`` and similar functions.
 
-    A column that consists of one of these alone keeps its name.
+    The schema of names without a directory takes the place of ``current_schema()``. A column that
+    consists of one of these alone keeps its name.
     """
     quote = "`" if dialect == "spark" else '"'
     pieces, position = [], 0
     for start, end, kind, column in _times_in(sql):
-        value = (
-            f"TIMESTAMPTZ '{now:%Y-%m-%d %H:%M:%S.%f}+00'"
-            if kind == "timestamp"
-            else f"DATE '{now:%Y-%m-%d}'"
-        )
+        value = {
+            "timestamp": f"TIMESTAMPTZ '{now:%Y-%m-%d %H:%M:%S.%f}+00'",
+            "date": f"DATE '{now:%Y-%m-%d}'",
+            "schema": "'main'",
+        }[kind]
         called = f" AS {quote}{column}{quote}" if column else ""
         pieces += [sql[position:start], value, called]
         position = end + 1

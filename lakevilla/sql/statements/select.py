@@ -183,7 +183,7 @@ PURE_TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
 _REACHING = re.compile(
     r"(read|scan|sniff|parquet|duckdb|pragma|pg|load|which|query|write|json_execute)_.*|.*_scan|"
     r"glob|query|getenv|getvariable|current_setting|set_config|nextval|currval|"
-    r"current_database|current_schemas?|version|(java_method|(try_)?reflect)"
+    r"current_database|current_schemas|version|(java_method|(try_)?reflect)"
 )
 
 

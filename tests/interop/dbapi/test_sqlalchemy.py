@@ -256,14 +256,32 @@ def test_check_constraints_are_reflected(engine: sa.Engine, format: str) -> None
     assert set(again.tables) == {"t", "u"}
 
 
-def test_a_savepoint_is_refused_with_the_error_of_sqlalchemy(engine: sa.Engine) -> None:
+def test_a_nested_transaction_that_fails_is_undone_alone(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE t (id BIGINT)")
         connection.exec_driver_sql("INSERT INTO t VALUES (1)")
-        with pytest.raises(sa.exc.NotSupportedError, match="no savepoints"):
-            connection.begin_nested()
+        with pytest.raises(sa.exc.ProgrammingError), connection.begin_nested():
+            connection.exec_driver_sql("INSERT INTO t VALUES (2)")
+            connection.exec_driver_sql("SELECT * FROM nothing")
+        with connection.begin_nested():
+            connection.exec_driver_sql("INSERT INTO t VALUES (3)")
     with engine.connect() as connection:
-        assert connection.scalar(sa.text("SELECT count(*) FROM t")) == 1
+        assert connection.scalars(sa.text("SELECT id FROM t ORDER BY id")).all() == [1, 3]
+
+
+def test_schemas_are_created_listed_and_dropped(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.schema.CreateSchema("lab", if_not_exists=True))
+        connection.execute(sa.schema.CreateSchema("empty"))
+    assert sa.inspect(engine).get_schema_names() == ["empty", "lab", "main"]
+    assert sa.inspect(engine).has_schema("lab")
+    made = sa.MetaData(schema="lab")
+    sa.Table("t", made, sa.Column("id", sa.BigInteger))
+    made.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.schema.DropSchema("lab", cascade=True))
+        connection.execute(sa.schema.DropSchema("empty", if_exists=True))
+    assert sa.inspect(engine).get_schema_names() == ["main"]
 
 
 @pytest.mark.parametrize("by", ["prefixes", "create_or_replace"])

@@ -55,6 +55,27 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True)
+class Savepoint:
+    """SAVEPOINT; ``name`` in small letters, as in the two statements below."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTo:
+    """ROLLBACK TO a savepoint."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """RELEASE a savepoint."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class SetOption:
     """SET, or RESET where ``value`` is None."""
 
@@ -109,16 +130,32 @@ def commit(reader: TokenReader) -> Commit:
     return Commit()
 
 
-def rollback(reader: TokenReader) -> Rollback:
-    """Read ROLLBACK [TRANSACTION], ABORT."""
-    if reader.peek("TO"):
-        reader.refuse(
-            "ROLLBACK TO a state",
-            "there are no savepoints: a statement that raises has changed nothing by itself; "
-            "lake.rollback(version) returns the whole lake to that state",
-        )
+def rollback(reader: TokenReader) -> Rollback | RollbackTo:
+    """Read ROLLBACK [TRANSACTION] [TO [SAVEPOINT] name], ABORT."""
     _only_a_transaction(reader)
-    return Rollback()
+    if not reader.accept("TO"):
+        return Rollback()
+    return RollbackTo(_savepoint(reader))
+
+
+def savepoint(reader: TokenReader) -> Savepoint:
+    """Read the statement after SAVEPOINT."""
+    return Savepoint(reader.name().lower())
+
+
+def release(reader: TokenReader) -> Release:
+    """Read the statement after RELEASE."""
+    return Release(_savepoint(reader))
+
+
+def _savepoint(reader: TokenReader) -> str:
+    if reader.left > 1:
+        reader.accept("SAVEPOINT")
+    if reader.next_type is TokenType.NUMBER:
+        reader.refuse(
+            "ROLLBACK TO a version", "lake.rollback(version) returns the whole lake to that state"
+        )
+    return reader.name().lower()
 
 
 def _only_a_transaction(reader: TokenReader) -> None:

@@ -453,7 +453,7 @@ def _action(reader: TokenReader, changes: _Changes) -> None:
         changes.others.setdefault("set_properties", {}).update(key_values(reader))
     elif reader.accept("UNSET"):
         reader.expect_one("TBLPROPERTIES", "PROPERTIES")
-        for name in _property_names(reader):
+        for name in property_names(reader):
             changes.name("unset_properties", name)
     else:
         reader.refuse(f"ALTER TABLE ... {reader.shown()}", f"use {_ACTIONS}")
@@ -538,7 +538,8 @@ def _path(reader: TokenReader) -> str:
     return ".".join(parts)
 
 
-def _property_names(reader: TokenReader) -> list[str]:
+def property_names(reader: TokenReader) -> list[str]:
+    """Read the names of properties within parentheses."""
     reader.accept("IF", "EXISTS")
     reader.expect("(")
     found = []

@@ -12,12 +12,17 @@ from lakevilla.sql.statements.reader import TokenReader
 from lakevilla.sql.statements.script.control import (
     Begin,
     Commit,
+    Release,
     Rollback,
+    RollbackTo,
+    Savepoint,
     SetOption,
     begin,
     commit,
+    release,
     reset_option,
     rollback,
+    savepoint,
     set_option,
     start,
 )
@@ -51,8 +56,18 @@ from lakevilla.sql.statements.script.refs import (
     use_branch,
     without_pasts,
 )
+from lakevilla.sql.statements.script.schemas import (
+    AlterSchema,
+    CreateSchema,
+    DropSchema,
+    alter_schema,
+    comment_on_schema,
+    create_schema,
+    drop_schema,
+)
 from lakevilla.sql.statements.script.showing import (
     Describe,
+    DescribeSchema,
     Explain,
     OptimizeTable,
     Show,
@@ -93,11 +108,25 @@ class Block:
 Control = Begin | Commit | Rollback
 #: Statements of a transaction in addition to those over rows.
 Definition = CreateTable | DropTable | AlterTable | RenameTable | Truncate | CommentOn
+#: Statements about schemas, which take effect once their transaction has committed.
+OfSchemas = CreateSchema | AlterSchema | DropSchema
+#: Statements about a part of a transaction.
+OfSavepoints = Savepoint | RollbackTo | Release
 #: Statements that only report.
-Telling = Show | Describe | Explain
+Telling = Show | Describe | DescribeSchema | Explain
 #: Statements that take effect by themselves, in no transaction of a session.
 Separate = CreateRef | DropRef | MergeBranch | UseBranch | OptimizeTable | VacuumTable
-Node = Control | SetOption | OfRows | Definition | Telling | Separate | Block
+Node = (
+    Control
+    | OfSavepoints
+    | SetOption
+    | OfRows
+    | Definition
+    | OfSchemas
+    | Telling
+    | Separate
+    | Block
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +143,13 @@ class Parsed:
     pasts: tuple[PastTable, ...] = ()
 
 
+def _comment_on(reader: TokenReader) -> CommentOn | AlterSchema:
+    """Read the statement after COMMENT ON."""
+    if reader.accept_one("SCHEMA", "DATABASE") is not None:
+        return comment_on_schema(reader)
+    return comment_on(reader)
+
+
 _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
     "BEGIN": begin,
     "START": start,
@@ -121,6 +157,8 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
     "END": commit,
     "ROLLBACK": rollback,
     "ABORT": rollback,
+    "SAVEPOINT": savepoint,
+    "RELEASE": release,
     "SET": set_option,
     "RESET": reset_option,
     "SHOW": show,
@@ -140,17 +178,20 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
     "DROP TAG": drop_tag,
     "MERGE BRANCH": merge_branch,
     "ALTER TABLE": alter_table,
-    "COMMENT ON": comment_on,
+    "CREATE SCHEMA": create_schema,
+    "CREATE DATABASE": create_schema,
+    "DROP SCHEMA": drop_schema,
+    "DROP DATABASE": drop_schema,
+    "ALTER SCHEMA": alter_schema,
+    "ALTER DATABASE": alter_schema,
+    "COMMENT ON": _comment_on,
 }
 #: Words of other systems for statements that have another name here.
 _ELSEWHERE = {
     "CREATE TEMP": "pass rows in views={name: rows}, or use WITH",
     "CREATE TEMPORARY": "pass rows in views={name: rows}, or use WITH",
     "CREATE VIEW": "a lake has only tables: use WITH, or CREATE TABLE ... AS",
-    "CREATE SCHEMA": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
-    "CREATE DATABASE": "there are no schemas to create: CREATE TABLE sales.orders makes the path",
     "CREATE INDEX": "files are found by their statistics: OPTIMIZE name ZORDER BY (columns)",
-    "SAVEPOINT": "a statement that raises has changed nothing by itself",
     "COPY": "`lakevilla create ROOT TABLE --from FILE` makes a table of a file, "
     "`lakevilla sql ROOT 'SELECT ...' --format csv` writes one, txn.append takes frames",
     "SUMMARIZE": "SELECT * FROM (SUMMARIZE name)",

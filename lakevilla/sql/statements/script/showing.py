@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.statements.reader import TokenReader
+from lakevilla.sql.statements.script.schemas import schema_name
 from lakevilla.sql.statements.statement import is_of_rows
 
 # -------------------- showing
@@ -15,7 +16,9 @@ from lakevilla.sql.statements.statement import is_of_rows
 # Statements that report on the lake and its tables.
 
 
-ShowKind = Literal["tables", "versions", "transactions", "branches", "tags", "columns", "settings"]
+ShowKind = Literal[
+    "tables", "schemas", "versions", "transactions", "branches", "tags", "columns", "settings"
+]
 _SHOWN = tuple(kind.upper() for kind in get_args(ShowKind))
 
 
@@ -40,6 +43,13 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
+class DescribeSchema:
+    """DESCRIBE SCHEMA."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """EXPLAIN; ``text`` is the statement after it."""
 
@@ -49,6 +59,8 @@ class Explain:
 def show(reader: TokenReader) -> Show:
     """Read the statement after SHOW."""
     what = reader.name().upper()
+    if what == "DATABASES":
+        what = "SCHEMAS"
     if what not in _SHOWN:
         near = get_close_matches(what, _SHOWN, 1)
         meant = f"did you mean SHOW {near[0]}? " if near else ""
@@ -62,13 +74,16 @@ def show(reader: TokenReader) -> Show:
     if what == "COLUMNS" and table is None:
         reader.refuse("SHOW COLUMNS without a table", "write SHOW COLUMNS FROM name")
     like = None
-    if what in ("TABLES", "BRANCHES", "TAGS") and reader.accept("LIKE"):
+    if what in ("TABLES", "SCHEMAS", "BRANCHES", "TAGS") and reader.accept("LIKE"):
         like = reader.string()
     return Show(what.lower(), like, table)
 
 
-def describe(reader: TokenReader) -> Describe:
+def describe(reader: TokenReader) -> Describe | DescribeSchema:
     """Read the statement after DESCRIBE."""
+    if not _names_a_table(reader) and reader.accept_one("SCHEMA", "DATABASE") is not None:
+        reader.accept("EXTENDED")
+        return DescribeSchema(schema_name(reader))
     what: Literal["columns", "detail", "history"] = "columns"
     if not _names_a_table(reader):
         reader.accept("TABLE")  # Spark has it in front of EXTENDED

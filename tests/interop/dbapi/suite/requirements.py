@@ -73,6 +73,8 @@ WITH = {
     "supports_bitwise_shift",
     "supports_bitwise_xor",
     "schemas",
+    "savepoints",
+    "schema_create_delete",
     "check_constraint_reflection",
     "comment_reflection",
     "comment_reflection_full_unicode",
