@@ -12,11 +12,13 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.inserting import constants_in_a_view
 from lakevilla.api.execution.sql import run_statement
 from lakevilla.api.frame import Frame
+from lakevilla.api.pasts import Pasts, without_marked
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.bind import Predicate
 from lakevilla.sql.expressions.syntax.slips import place_within
 from lakevilla.sql.statements.reader import with_nested
+from lakevilla.sql.statements.script.refs import without_pasts
 from lakevilla.sql.statements.statement import Statement
 
 __all__ = ["Reads"]
@@ -187,23 +189,17 @@ class Reads(Generic[Frame]):
             query, given = constants_in_a_view(
                 executor.client, query, check_views(views), executor.dialect
             )
-            text, values = with_nested(query, parameters(params, nested=True), executor.dialect)
-            known = statement if text == query else None
+            values = parameters(params, nested=True)
+            text, pasts = without_pasts(query, executor.dialect)
+            if pasts:
+                known = Pasts(executor.client, type(executor), values)
+                given = {**given, **known.views(pasts, executor)}
+                values = without_marked(text, pasts, values, executor.dialect)
+            text, values = with_nested(text, values, executor.dialect)
             try:
-                return run_statement(executor, text, values, given, known)
+                return run_statement(
+                    executor, text, values, given, statement if text == query else None
+                )
             except InvalidOperation as error:
                 place_within(error, query)
-                _refuse_past(error, text, executor)
                 raise
-
-
-def _refuse_past(error: InvalidOperation, query: str, executor: Executor) -> None:
-    """Add, to the error of a query with a past table, how to read a past state."""
-    from lakevilla.sql.statements.script.refs import without_pasts  # imports the parser
-
-    if without_pasts(query, executor.dialect)[1]:
-        raise InvalidOperation(
-            f"{error.message.partition(';')[0]}: past states of tables (VERSION AS OF, TIMESTAMP "
-            "AS OF, AT) work only in a session, `lake.session().sql(...)`; here read a past "
-            "state of the lake, `lake.snapshot(version).sql(...)`"
-        ) from None

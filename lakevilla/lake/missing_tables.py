@@ -45,9 +45,9 @@ def missing_table(context: Context, location: str) -> Program[TableNotFound]:
         context.formats["iceberg"]  # raises if the package is not installed
     kept = kept_by_a_catalog(context, location, files)
     if kept is not None:
-        return TableNotFound(f"there is no table that can be opened at {location} itself: {kept}")
+        return TableNotFound(f"table {location} does not exist by itself: {kept}")
     in_parent = yield from names_in(parent)
-    message = f"there is no table {location}"
+    message = f"table {location} does not exist"
     if not parent:
         wrong = yield from wrong_root(context, in_parent)
         if wrong is not None:

@@ -101,8 +101,8 @@ def _newest(
         return Tail(location, until.placement.logged, {until.placement.logged: until.base})
     if state is not None and state.dropped:
         raise TableNotFound(
-            f"table {location} was dropped from this lake; `register` revives it while its log "
-            "exists",
+            f"table {location} does not exist: it was dropped from this lake; `register` "
+            "revives it while its log exists",
             table=location,
         )
     tail = yield from open_tail(context, location, missing_ok=state is not None)

@@ -371,7 +371,7 @@ def build_view(
     )
     if state is None and placement.logged < 0:
         raise TableNotFound(
-            f"there is no table {location}: `create_table` makes one", table=location
+            f"table {location} does not exist: `create_table` makes one", table=location
         )
     parts = yield from pending_parts(context, location, placement.overlay)
     try:
@@ -407,11 +407,12 @@ def _check_left(location: str, state: TableState, tail: Tail, *, revives: bool) 
     """Refuse a table that was dropped, unless it is to be revived and its data still exists."""
     if revives and (state.emptying or state.emptied_ms is not None or tail.tip < 0):
         raise TableNotFound(
-            f"table {location} was dropped from this lake, and its data deleted", table=location
+            f"table {location} does not exist: it was dropped from this lake, and its data deleted",
+            table=location,
         )
     if not revives:
         raise TableNotFound(
-            f"table {location} was dropped from this lake; "
+            f"table {location} does not exist: it was dropped from this lake; "
             "`register` revives it while its log exists",
             table=location,
         )

@@ -140,7 +140,7 @@ def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
             f"table {row['name']} has no step {step!r}: there are {', '.join(BELOW[''])}",
             table=row["name"],
         )
-    raise TableNotFound(f"there is no table {whole}: `tables()` lists them", table=whole)
+    raise TableNotFound(f"table {whole} does not exist: `tables()` lists them", table=whole)
 
 
 # ------------------------------------------------------------------ below

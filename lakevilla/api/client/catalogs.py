@@ -119,8 +119,8 @@ def locate(context: Context, pointer: str, table: str) -> Program[str]:
     outcome = yield from get(pointer)
     if not isinstance(outcome, Found):
         raise TableNotFound(
-            f"there is no table {table} in its catalog: LakeVilla creates no tables in catalogs, "
-            "so create it by the catalog",
+            f"table {table} does not exist in its catalog: LakeVilla creates no tables in "
+            "catalogs, so create it by the catalog",
             table=table,
         )
     uri = place_of(decode_pointer(outcome.body).location).uri

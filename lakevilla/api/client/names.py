@@ -105,7 +105,7 @@ def renamed(names: Mapping[str, str], table: str, location: str) -> str:
     known = names.cached() if isinstance(names, NameMap) else names
     now = [name for name, place in known.items() if place == location]
     return (
-        f"there is no table {table}: it was renamed"
+        f"table {table} does not exist: it was renamed"
         f"{f' to {now[0]}' if now else ', `tables()` lists the names'}"
     )
 

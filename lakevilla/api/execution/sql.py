@@ -25,6 +25,7 @@ from lakevilla.sql.statements.dml import (
 )
 from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, meaning_in
 from lakevilla.sql.statements.merging import merge_verb, merges_of, reads_other_rows
+from lakevilla.sql.statements.script.refs import refuse_changed
 from lakevilla.sql.statements.select import Select
 from lakevilla.sql.statements.statement import Statement, parse_statement
 
@@ -55,6 +56,7 @@ def run_statement(
             txn_id=executor.id,
         )
     if not isinstance(statement, Select):
+        refuse_changed(statement.table)
         refuse_places(executor.client, statement.table, executor.state.work.tables)
     if isinstance(statement, UpdateStatement | DeleteStatement):
         if reads_other_rows(statement, executor.dialect):

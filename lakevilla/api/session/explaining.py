@@ -46,7 +46,7 @@ def explained(state: Reads[Frame], node: Explain, statement: Parsed, given: Give
     executor = state._executor
     inner = parse_statement(node.text, None, given.dialect)
     params = given.params_of(node.text)
-    views = dict(given.views_of(statement) or {})
+    views = dict(given.views_of(statement, state._executor) or {})
     return rows_of(state, _ITEMS, list(_lines(executor, inner, node.text, params, views, given)))
 
 

@@ -66,7 +66,8 @@ def tell(state: Reads[Frame], statement: Parsed, given: Given[Frame]) -> Frame:
     match statement.node:
         case OfRows():
             text = statement.text
-            return asked(state, text, given.params_of(text), given.views_of(statement))
+            views = given.views_of(statement, state._executor)
+            return asked(state, text, given.params_of(text), views)
         case Show() as node:
             return shown(state, node, given.lake, given.settings)
         case Describe() as node:
@@ -87,10 +88,12 @@ def perform(
     match statement.node:
         case OfRows(reads=False, statement=known):
             text = statement.text
-            return txn._sql(text, given.params_of(text), given.views_of(statement), known)
+            views = given.views_of(statement, txn._executor)
+            return txn._sql(text, given.params_of(text), views, known)
         case CreateTable() as node:
             text = "" if node.query is None else node.query.sql
-            create_table(txn, node, given.params_of(text), given.views_of(statement))
+            views = given.views_of(statement, txn._executor)
+            create_table(txn, node, given.params_of(text), views)
             return None
         case DropTable(name=name, missing_ok=missing_ok):
             try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
-from lakevilla.api.execution.queries import PastRows
 from lakevilla.api.frame import Frame
+from lakevilla.api.pasts import Pasts
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.table import Table
 from lakevilla.api.transaction import Transaction
@@ -32,7 +33,7 @@ from lakevilla.sql.statements.script.parsing import (
     Separate,
     Telling,
 )
-from lakevilla.sql.statements.script.refs import Marked, PastTable, State, state_of
+from lakevilla.sql.statements.script.refs import Marked, State
 from lakevilla.sql.statements.select import Dialect
 
 __all__ = [
@@ -260,7 +261,7 @@ def script_text(value: object) -> str:
     return str.__str__(value).removeprefix("\ufeff")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Given(Generic[Frame]):
     """The arguments of a call of ``sql``, and the lake on which its statements are run."""
 
@@ -269,52 +270,32 @@ class Given(Generic[Frame]):
     views: Mapping[str, object]
     dialect: Dialect
     settings: Mapping[str, object]
-    _snapshots: dict[State, Snapshot[Frame]] = field(default_factory=dict)
+
+    @cached_property
+    def _pasts(self) -> Pasts[Frame]:
+        return Pasts(self.lake._client, self.lake._executor, self.params)
 
     def params_of(self, text: str) -> dict[str, object]:
         """Return the parameters that a statement uses."""
         used = used_in(text, self.params, self.dialect)
         return {name: value for name, value in self.params.items() if name in used}
 
-    def views_of(self, statement: Parsed) -> dict[str, object] | None:
-        """Return the views that a statement may use, its past tables among them."""
+    def views_of(self, statement: Parsed, now: Executor[Frame]) -> dict[str, object] | None:
+        """Return the views that a statement may use, its past tables among them.
+
+        ``now`` reads the statement's own state.
+        """
         node, found = statement.node, dict(self.views)
         if isinstance(node, OfRows) and isinstance(
             node.statement, UpdateStatement | DeleteStatement
         ):
             found = found if reads_other_rows(node.statement, self.dialect) else {}
-        found.update({past.view: self._rows(past) for past in statement.pasts})
+        found.update(self._pasts.views(statement.pasts, now))
         return found or None
 
     def state(self, at: State | Marked) -> State:
         """Return the state that a statement names, directly or by a parameter."""
-        if not isinstance(at, Marked):
-            return at
-        if at.name not in self.params:
-            raise InvalidOperation(f"parameter :{at.name} has no value; give it in params")
-        return state_of(at, self.params[at.name])
-
-    def _rows(self, past: PastTable) -> object:
-        at = self.state(past.at)
-        if past.own:
-            version, instant = (None, at) if isinstance(at, datetime) else (at, None)
-            assert not isinstance(version, str), "no table has a ref of the lake's"
-            executor = self.lake.table(past.table)._reading_at(version, instant)
-        else:
-            # All past tables of one state are read from one snapshot.
-            if at not in self._snapshots:
-                self._snapshots[at] = self._snapshot(at)
-            executor = self._snapshots[at]._executor
-        if self.dialect == "duckdb":
-            return PastRows(executor, past.table)
-        return executor.read(past.table, None, None, None)
-
-    def _snapshot(self, at: State) -> Snapshot[Frame]:
-        if isinstance(at, datetime):
-            return self.lake.snapshot(timestamp=at)
-        return (
-            self.lake.snapshot(version=at) if isinstance(at, int) else self.lake.on(at).snapshot()
-        )
+        return self._pasts.state(at)
 
 
 # -------------------- host

@@ -162,7 +162,7 @@ def _no_table(context: Context, location: str, error: TableNotFound) -> Program[
         files = yield from names_in(metadata_directory(location))
         kept = kept_by_a_catalog(context, location, files)
         if kept is not None:
-            message = f"there is no table that can be opened at {location} itself: {kept}"
+            message = f"table {location} does not exist by itself: {kept}"
             return _Step(FoundTable(location, "refused", message, error.kind, "iceberg"))
         if any(metadata_version(name) is not None for name in files):
             yield from context.formats["iceberg"].open(location, location)  # raises what is missing

@@ -146,7 +146,7 @@ def refuse_written_after(context: Context, locations: Iterable[str]) -> Program[
         found = yield from leftovers(context, location, state)
         if found.written_after:
             raise TableNotFound(
-                f"there is no table {location}: its data was deleted at "
+                f"table {location} does not exist: its data was deleted at "
                 f"{_time(state.emptied_ms)}, and {found.written_after[0]} was written by a client "
                 "of it after that; `lakevilla gc` deletes it",
                 table=location,

@@ -308,7 +308,7 @@ def _refused(views: Mapping[str, View], requests: Sequence[TableRequest]) -> Ans
     """Refuse tables and places that take no commits of Iceberg clients."""
     for location, view in views.items():
         if view.mount is not None or (view.state is not None and view.state.dropped):
-            why = f"there is no table {location} in the lake"
+            why = f"table {location} does not exist in the lake"
             return no_table(why, adds_files=any(one.adds_files for one in requests))
         if view.base.format != "iceberg":
             return Answer("unsupported", f"table {location} is a Delta table, and read only here")

@@ -361,8 +361,8 @@ def refuse_dropped(txn: TransactionState, location: str) -> Program[None]:
         yield from txn.context.head()
         if (yield from _is_dropped(txn.context, location)):
             raise TableNotFound(
-                f"table {location} was dropped from this lake; `register` revives it while its log "
-                "exists",
+                f"table {location} does not exist: it was dropped from this lake; "
+                "`register` revives it while its log exists",
                 table=location,
                 txn_id=txn.id,
             )

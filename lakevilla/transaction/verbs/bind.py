@@ -165,7 +165,7 @@ def _refuse_renamed(txn: TransactionState) -> Program[None]:
     yield from load_names(txn.head, paths)
     for location in paths:
         if txn.head.names.get(location) == NOWHERE:
-            raise TableNotFound(f"there is no table {location}: it was renamed", table=location)
+            raise TableNotFound(f"table {location} does not exist: it was renamed", table=location)
 
 
 def _warm(txn: TransactionState, locations: Iterable[str]) -> list[Tail]:

@@ -594,7 +594,7 @@ def _check_there(txn: TransactionState, location: str, verb: str) -> None:
     last = next((done for done in reversed(txn.work.done) if done.table == location), None)
     if last is not None and isinstance(last.operation, Drop):
         raise TableNotFound(
-            f"{verb}: table {location} was dropped by this transaction",
+            f"{verb}: table {location} does not exist: it was dropped by this transaction",
             table=location,
             txn_id=txn.id,
         )

@@ -97,7 +97,7 @@ def test_the_error_for_a_directory_without_a_table_says_so(lake: lv.Lake, root: 
     (root / "photos" / "a.jpg").write_bytes(b"x")
     error = refused(lake, lambda txn: txn.read("photos"), lv.TableNotFound, table="photos")
     assert "its directory has neither a Delta log nor Iceberg metadata" in str(error)
-    with pytest.raises(lv.TableNotFound, match="no table"):
+    with pytest.raises(lv.TableNotFound, match="does not exist"):
         lake.register("photos")
 
 

@@ -40,7 +40,8 @@ def told(lake: lv.Lake, name: str) -> str:
     with pytest.raises(lv.TableNotFound) as other:
         lake.table(name)
     assert str(other.value) == str(error.value)
-    assert str(error.value).startswith("there is no table ")
+    assert str(error.value).startswith("table ")
+    assert " does not exist" in str(error.value)
     return str(error.value)
 
 

@@ -292,5 +292,5 @@ def test_the_error_for_a_missing_table_at_a_mistyped_root_mentions_the_root(tmp_
         with pytest.raises(dbapi.ProgrammingError) as caught:
             asked(connection, "SELECT * FROM stock")
         assert str(caught.value) == (
-            f"there is no table stock: nothing is at the root {tmp_path}/typo; check the root"
+            f"table stock does not exist: nothing is at the root {tmp_path}/typo; check the root"
         )  # no hint of data frames: statements of a connection don't accept them

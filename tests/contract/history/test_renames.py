@@ -70,14 +70,16 @@ def test_clients_that_have_seen_the_table_before_learn_its_new_name(place: Place
     for other in (reader, writer, glancing):
         assert ids(other, "orders") == [1]
     lake.rename_table("orders", "sales")
-    with pytest.raises(lv.TableNotFound, match="there is no table orders: it was renamed"):
+    with pytest.raises(lv.TableNotFound, match="table orders does not exist: it was renamed"):
         reader.snapshot().read("orders")
     with pytest.raises(lv.TableNotFound, match="renamed"):
         writer.run(lambda txn: txn.append("orders", ROWS))
     assert names(glancing) == ["sales"]
     for other in (reader, writer):
         assert ids(other, "sales") == [1]
-        with pytest.raises(lv.TableNotFound, match="orders/: it was renamed to sales"):
+        with pytest.raises(
+            lv.TableNotFound, match="orders/ does not exist: it was renamed to sales"
+        ):
             other.table("orders/")
 
 
@@ -385,7 +387,9 @@ def test_the_error_for_a_name_given_after_the_transaction_began_says_so(
     txn = waiting()
     assert values(txn.read("a")) == [0]
     lake.rename_table("b", "next")
-    with pytest.raises(lv.TableNotFound, match="no table next; a table was given this name since"):
+    with pytest.raises(
+        lv.TableNotFound, match="table next does not exist; a table was given this name since"
+    ):
         txn.read("next")
 
 

@@ -92,7 +92,9 @@ def test_an_append_to_a_dropped_table_is_refused(
         with pytest.raises((lv.TableNotFound, lv.ConflictError), match="t was dropped from this"):
             with client.transaction(features) as txn:
                 verb(txn)
-        with pytest.raises(lv.TableNotFound, match="t was dropped from this lake; `register`"):
+        with pytest.raises(
+            lv.TableNotFound, match="t does not exist: it was dropped from this lake; `register`"
+        ):
             client.run(verb, features=features)
     assert log_of(place) == before
     lake.register("t")

@@ -236,7 +236,7 @@ def test_a_client_of_a_deleted_lake_does_not_write_its_tables_in_a_new_lake_at_t
         with local_place.connect() as new:
             new.create_table("bank", accounts(2))
             # By the old table's tip, the client would write a log entry above missing ones.
-            with pytest.raises(lv.TableNotFound, match="no table news"):
+            with pytest.raises(lv.TableNotFound, match="table news does not exist"):
                 old.run(lambda txn: txn.append("news", accounts(1)))
             assert not (root / "news").exists()
             old.create_table("news", accounts(4))

@@ -397,3 +397,21 @@ def test_a_new_column_named_like_a_function_is_null(
     session.sql("CREATE TABLE t (id BIGINT); INSERT INTO t VALUES (1)")
     session.sql(f'ALTER TABLE t ADD COLUMN "{name}" {type_}')
     assert rows(session, "FROM t") == [{"id": 1, name: None}]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("sales.a", "b", "sales/b"),
+        ('"sales/a"', "b", "sales/b"),
+        ("sales.eu.a", "b", "sales/eu/b"),
+        ("sales.a", "main.b", "b"),
+        ("sales.a", "lab.b", "lab/b"),
+        ("a", "b", "b"),
+    ],
+)
+def test_a_table_that_is_renamed_by_its_last_name_stays_in_its_schema(
+    session: Session, old: str, new: str, name: str
+) -> None:
+    session.sql(f"CREATE TABLE {old} AS SELECT 1 AS n; ALTER TABLE {old} RENAME TO {new}")
+    assert [row["name"] for row in rows(session, "SHOW TABLES")] == [name]

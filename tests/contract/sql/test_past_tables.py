@@ -106,13 +106,71 @@ def test_a_past_version_with_missing_files_is_reported_as_missing(
         session.sql("SELECT id FROM t VERSION AS OF 99")
 
 
-@pytest.mark.parametrize("state", ["VERSION AS OF 0", "AT (VERSION => 1)"])
-def test_a_past_version_outside_a_session_is_refused_with_a_hint(
-    tmp_path: Path, state: str
-) -> None:
-    lake = lv.connect(tmp_path)
+@pytest.fixture
+def grown(tmp_path: Path) -> lv.Lake:
+    """Return a lake whose table ``t`` got the ids 1 to 3, one with each of its versions."""
+    lake = lv.connect(tmp_path / "grown")
     lake.create_table("t", [{"id": 1}])
-    with pytest.raises(lv.InvalidOperation, match=r"work only in a session, `lake\.session\(\)"):
-        lake.sql(f"SELECT * FROM t {state}")
+    for number in (2, 3):
+        lake.run(lambda txn, number=number: txn.append("t", [{"id": number}]))
+    lake.branch("etl")
+    lake.on("etl").run(lambda txn: txn.append("t", [{"id": 50}]))
+    return lake
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ("VERSION AS OF 1", [1, 2]),
+        ("AT (VERSION => 1)", [1]),
+        ("AT (VERSION => :one)", [1]),
+        ("AT (BRANCH => etl)", [1, 2, 3, 50]),
+    ],
+)
+def test_statements_outside_of_sessions_read_other_states(
+    grown: lv.Lake, state: str, found: list[int]
+) -> None:
+    query = f"SELECT id FROM t {state} WHERE id <> :zero ORDER BY id"
+    states = {"one": 1} if ":one" in state else {}
+    params = states | {"zero": 0}
+    assert grown.sql(query, params)["id"].to_pylist() == found
+    with grown.snapshot(2) as state_of_2:
+        assert state_of_2.sql(query, params)["id"].to_pylist() == found
+    with grown.transaction() as txn:
+        made = txn.sql(f"INSERT INTO t SELECT id + 100 FROM t {state}", states)
+        txn.abort()
+    assert made.rows_inserted == len(found)
+
+
+def test_statements_that_are_no_query_of_states_are_refused_outside_of_sessions(
+    grown: lv.Lake,
+) -> None:
     with pytest.raises(lv.InvalidOperation, match=r"syntax error at or near .*; correct the"):
-        lake.sql("SELECT * FROM t LIMIT LIMIT")
+        grown.sql("SELECT * FROM t LIMIT LIMIT")
+    with pytest.raises(lv.InvalidOperation, match=":v has no value"):
+        grown.sql("SELECT * FROM t VERSION AS OF :v")
+    with pytest.raises(lv.InvalidOperation, match="only the newest state of a table"):
+        grown.run(lambda txn: txn.sql("DELETE FROM t VERSION AS OF 1 WHERE id = 1"))
+
+
+def test_the_changes_of_a_table_are_rows_of_a_table_function(grown: lv.Lake) -> None:
+    def changed(text: str, **params: object) -> list[tuple[int, int]]:
+        query = f"SELECT _commit_version AS v, id FROM {text} ORDER BY ALL"
+        return [(row["v"], row["id"]) for row in grown.sql(query, params).to_pylist()]
+
+    assert changed("table_changes('t', 1)") == [(1, 1), (2, 2), (3, 3)]
+    assert changed("table_changes('t', 2, 2)") == [(2, 2)]
+    assert changed("TABLE_CHANGES('t', :first, :last) AS c", first=2, last=3) == [(2, 2), (3, 3)]
+    assert changed("table_changes('t', 3) c JOIN t USING (id)") == [(3, 3)]
+    session = grown.session()
+    session.sql("CREATE TABLE feed AS SELECT id, _change_type FROM table_changes('t', 2, 3)")
+    assert grown.read("feed").num_rows == 2
+    for text, message in [
+        ("table_changes('t')", ", belongs here"),
+        ("table_changes(t, 1)", "a text in '...' belongs here"),
+        ("table_changes('t', '2024-01-01')", r"write table_changes\('name', 3, 7\)"),
+        ("table_changes('t', 0)", "versions begin with 1"),
+        ("table_changes('nope', 1)", "table nope does not exist"),
+    ]:
+        with pytest.raises(lv.LakeVillaError, match=message):
+            grown.sql(f"SELECT * FROM {text}")

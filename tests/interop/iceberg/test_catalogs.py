@@ -478,7 +478,9 @@ def test_the_data_source_uses_the_catalogs_of_its_session(sql: Place) -> None:
     assert sql.seen() == source.read(sql.orders) == [(1, 10), (2, 20), (3, 30)]
     source.write(sql.orders, [(4, 40)])
     assert source.read(sql.orders, startingVersion="3") == [(4, 40)]
-    with pytest.raises(lv.TableNotFound, match=r"no table prod\.sales\.absent in its catalog"):
+    with pytest.raises(
+        lv.TableNotFound, match=r"table prod\.sales\.absent does not exist in its catalog"
+    ):
         source.write("prod.sales.absent", [(3, 30)])
     assert sql.given["uri"] not in repr(pickle.loads(source.lakes))
 

@@ -333,7 +333,7 @@ def newest_in_catalog(pointer: str, table: str, documents: Cache[Metadata]) -> P
     outcome = yield from get(pointer)
     if not isinstance(outcome, Found):
         raise TableNotFound(
-            f"there is no table {pointer} in its catalog: it was dropped or renamed there, or "
+            f"table {pointer} does not exist in its catalog: it was dropped or renamed there, or "
             "never made; make it with the catalog, and register it again",
             table=table,
         )

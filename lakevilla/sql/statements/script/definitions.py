@@ -34,6 +34,8 @@ _NO_RULE = {
     "COLLATE": "texts are compared byte by byte: compare lower(a)",
 }
 _FORMATS = ("delta", "iceberg")
+#: The schema of tables whose names have no directory.
+_MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +384,7 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
-    """ALTER TABLE ... RENAME TO."""
+    """ALTER TABLE ... RENAME TO; a ``new`` name without a directory stays in that of the old."""
 
     name: str
     new: str
@@ -410,12 +412,23 @@ def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
         reader.refuse("ALTER TABLE IF EXISTS", "check by SHOW TABLES LIKE first")
     name = reader.table()
     if reader.accept("RENAME", "TO"):
-        return RenameTable(name, reader.table())
+        return RenameTable(name, _new_name(name, reader.dotted()))
     changes = _Changes()
     while True:
         _action(reader, changes)
         if not reader.accept(","):
             return AlterTable(name, changes.given())
+
+
+def _new_name(old: str, parts: list[str]) -> str:
+    """Return the new name of a table: of one part, in the old one's schema; in ``main``, alone."""
+    new = table_name(parts)
+    if len(parts) == 2 and parts[0].lower() == _MAIN:
+        return parts[1]
+    if len(parts) > 1 or "/" in new or "." in new or "://" in old or old.startswith("/"):
+        return new
+    directory, slash, _ = old.replace(".", "/").rpartition("/")
+    return f"{directory}{slash}{new}"
 
 
 class _Changes:

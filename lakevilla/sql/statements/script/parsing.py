@@ -41,18 +41,18 @@ from lakevilla.sql.statements.script.definitions import (
     drop_table,
     truncate,
 )
-from lakevilla.sql.statements.script.refs import PREFIX as PAST
 from lakevilla.sql.statements.script.refs import (
     CreateRef,
     DropRef,
+    Mention,
     MergeBranch,
-    PastTable,
     UseBranch,
     create_branch,
     create_tag,
     drop_branch,
     drop_tag,
     merge_branch,
+    refuse_changed,
     use_branch,
     without_pasts,
 )
@@ -140,7 +140,7 @@ class Parsed:
     text: str
     number: int
     source: ScriptStatement
-    pasts: tuple[PastTable, ...] = ()
+    pasts: tuple[Mention, ...] = ()
 
 
 def _comment_on(reader: TokenReader) -> CommentOn | AlterSchema:
@@ -220,16 +220,14 @@ def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
         )
         return Parsed(Block(inner), statement.text, number, statement)
     text = statement.text
-    pasts: tuple[PastTable, ...] = ()
+    pasts: tuple[Mention, ...] = ()
     if not _OF_REFS.match(text):
         text, pasts = without_pasts(text, dialect)
     node = _node(text, dialect)
     changed = getattr(node.statement, "table", "") if isinstance(node, OfRows) else ""
-    if pasts and (changed.startswith(PAST) or not isinstance(node, OfRows | CreateTable | Explain)):
-        raise InvalidOperation(
-            "only the newest state of a table can be changed: a past state is for queries; "
-            "lake.table(name).restore(version) returns the table to that state"
-        )
+    if pasts:
+        takes_pasts = isinstance(node, OfRows | CreateTable | Explain)
+        refuse_changed(changed if takes_pasts else pasts[0].view)
     return Parsed(node, text, number, statement, pasts)
 
 

@@ -221,7 +221,8 @@ def parse_timestamp_text(text: str) -> datetime:
 
 #: The prefix of the names of those views.
 PREFIX = "__lakevilla_past_"
-_MENTION = re.compile(r"\bAS\s+OF\b|=>", re.IGNORECASE)
+_MENTION = re.compile(r"\bAS\s+OF\b|=>|\btable_changes\s*\(", re.IGNORECASE)
+_CHANGES = "TABLE_CHANGES"
 #: The words before AS OF, each with the kind of state that follows it.
 _OWN = {
     "VERSION": "VERSION",
@@ -241,8 +242,34 @@ class PastTable:
     at: State | Marked
     own: bool
 
+    @property
+    def states(self) -> tuple[State | Marked, ...]:
+        """The states that the mention names."""
+        return (self.at,)
 
-def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ...]]:
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """``table_changes('name', first, last)``: what versions of the lake have changed in a table.
+
+    ``last`` is None for the state that the statement reads.
+    """
+
+    view: str
+    table: str
+    first: int | Marked
+    last: int | Marked | None
+
+    @property
+    def states(self) -> tuple[State | Marked, ...]:
+        """The states that the mention names."""
+        return (self.first,) if self.last is None else (self.first, self.last)
+
+
+Mention = PastTable | ChangedRows
+
+
+def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[Mention, ...]]:
     """Return a statement that names a view for each past table, and these tables.
 
     Raises
@@ -253,21 +280,66 @@ def without_pasts(text: str, dialect: Dialect) -> tuple[str, tuple[PastTable, ..
     if not _MENTION.search(text):
         return text, ()
     tokens = script_tokens(text, dialect)
-    found: list[PastTable] = []
+    found: list[Mention] = []
     pieces: list[str] = []
     copied = 0
     for index in range(len(tokens)):
-        read = _state_at(text, tokens, index, dialect)
-        if read is None:
-            continue
-        at, own, after = read
-        start, name, called = _table_before(tokens, index)
         view = f"{PREFIX}{len(found)}"
-        found.append(PastTable(view, name, at, own))
+        if (made := _changes_at(text, tokens, index, dialect, view)) is not None:
+            one, after = made
+            start, called = index, _CHANGES.lower()
+            found.append(one)
+        elif (read := _state_at(text, tokens, index, dialect)) is not None:
+            at, own, after = read
+            start, name, called = _table_before(tokens, index)
+            found.append(PastTable(view, name, at, own))
+        else:
+            continue
         alias = "" if _has_alias(tokens, after) else f" AS {quoted(called, dialect)}"
         pieces += [text[copied : tokens[start].start], view + alias]
         copied = tokens[after - 1].end + 1
     return "".join([*pieces, text[copied:]]), tuple(found)
+
+
+def refuse_changed(table: str) -> None:
+    """Refuse to change a table in another state than the newest.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if table.startswith(PREFIX):
+        raise InvalidOperation(
+            "only the newest state of a table can be changed: a past state is for queries; "
+            "lake.table(name).restore(version) returns the table to that state"
+        )
+
+
+def _changes_at(
+    text: str, tokens: Sequence[Token], index: int, dialect: Dialect, view: str
+) -> tuple[ChangedRows, int] | None:
+    """Return a call of ``table_changes``, and the place after it."""
+    reader = TokenReader(text, tokens, dialect)
+    reader.skip(index)
+    if not reader.accept(_CHANGES, "("):
+        return None
+    table = reader.string()
+    reader.expect(",")
+    first = _version(reader)
+    last = _version(reader) if reader.accept(",") else None
+    reader.expect(")")
+    return ChangedRows(view, table, first, last), reader.place
+
+
+def _version(reader: TokenReader) -> int | Marked:
+    if (name := reader.parameter()) is not None:
+        return Marked(name, "VERSION")
+    if reader.next_type is not TokenType.NUMBER:
+        reader.refuse(
+            f"table_changes(..., {reader.shown()})",
+            "write table_changes('name', 3, 7), with versions of the lake",
+        )
+    return reader.number()
 
 
 def _state_at(
