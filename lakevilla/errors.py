@@ -539,7 +539,7 @@ class TransactionNotFound(LakeVillaError):
 
 
 #: The cause of an ``InvalidOperation``, for programs that have to distinguish it.
-Reason = Literal["constraint", "value", "unsupported", "limit"]
+Reason = Literal["constraint", "value", "unsupported", "limit", "view"]
 
 
 class InvalidOperation(LakeVillaError):
@@ -547,11 +547,11 @@ class InvalidOperation(LakeVillaError):
 
     Attributes
     ----------
-    reason : {"constraint", "value", "unsupported", "limit"} or None
+    reason : {"constraint", "value", "unsupported", "limit", "view"} or None
         ``constraint``: a row violates a constraint of the table, such as NOT NULL or CHECK.
         ``value``: a value can't be computed, or does not fit its type. ``unsupported``: LakeVilla
         has no such statement. ``limit``: a statement goes beyond a limit of its session, such as
-        ``max_rows``. None: any other cause.
+        ``max_rows``. ``view``: a verb of tables was given a view. None: any other cause.
 
     Examples
     --------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Never
 
 from lakevilla.arrow.scalars import plain
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.views import VIEW_PROPERTY
 from lakevilla.settings import MOST_SECONDS, is_unicode, shown
 from lakevilla.store.location import refuse_half_scheme
 
@@ -466,7 +467,10 @@ def property_texts(argument: str, given: object) -> dict[str, str]:
             f"{argument} maps names to values, and {shown(given)} does not: pass "
             f'{argument}={{"delta.appendOnly": "true"}}'
         )
-    return {_name(argument, name): _text(name, value) for name, value in given.items()}
+    texts = {_name(argument, name): _text(name, value) for name, value in given.items()}
+    if VIEW_PROPERTY in texts:
+        raise InvalidOperation(f"{argument} can't have {VIEW_PROPERTY}: CREATE VIEW makes a view")
+    return texts
 
 
 def property_names(argument: str, given: object) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Generic
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.queries import PastRows
+from lakevilla.api.execution.views import expanded, is_view, may_have_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import own_version
 from lakevilla.api.refs import client_on
@@ -23,6 +24,7 @@ from lakevilla.sql.statements.script.refs import (
     State,
     state_of,
 )
+from lakevilla.sql.statements.select import quoted, select_of
 
 __all__ = ["Pasts", "without_marked"]
 
@@ -61,6 +63,10 @@ class Pasts(Generic[Frame]):
         if isinstance(one, ChangedRows):
             return self._changes(one, now)
         executor = self._reading(one)
+        if not one.own and may_have_views(executor) and is_view(executor, one.table):
+            text = f"SELECT * FROM {quoted(one.table.replace('.', '/'), executor.dialect)}"
+            query = select_of(text, None, executor.dialect)
+            return executor.select(expanded(executor, query, ()), {}, {})
         if executor.dialect == "duckdb":
             return PastRows(executor, one.table)
         return executor.read(one.table, None, None, None)

@@ -14,6 +14,7 @@ from lakevilla.api.border import with_border
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.discovering import leave_out, ref_of, summary, tables_html
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.views import names_of_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import utc_datetime
 from lakevilla.api.reads import Reads
@@ -217,7 +218,9 @@ class Snapshot(Reads[Frame], Hinted):
         """
         from lakevilla.api.reading.attached import attach  # imports modules that few callers need
 
-        attach(self._executor, connection, tables, [] if tables else list(views(self._executor)))
+        executor = self._executor
+        names = [] if tables else [*views(executor), *names_of_views(executor)]
+        attach(executor, connection, tables, names)
 
 
 def take_snapshot(

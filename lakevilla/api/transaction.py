@@ -515,7 +515,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                         format=format,
                         partition_by=check_columns_by("partition_by", partition_by),
                         properties=property_texts("properties", properties),
-                        revives=place.revives,
+                        place=place,
                     )
                 return
         with executor.verb_scope("create_table", name):

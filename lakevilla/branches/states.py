@@ -253,6 +253,7 @@ def _kept_state(
         format=known.format,
         catalog=known.catalog,
         size=known.size,
+        view=view.snapshot.is_view,
     )
 
 

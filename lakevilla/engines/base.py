@@ -18,6 +18,7 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile
 from lakevilla.formats.layout import Ids, Layout
+from lakevilla.formats.views import refuse_view
 from lakevilla.settings import Settings
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.content import HashedFile
@@ -124,6 +125,10 @@ class TableInput:
     verify: bool = False
     parts: tuple[FilePart | None, ...] = ()
     rows: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a view, of which an engine would find no rows."""
+        refuse_view(self.layout, "read")
 
 
 @dataclass(frozen=True, slots=True)

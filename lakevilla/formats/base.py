@@ -215,6 +215,10 @@ class TableSnapshot(Protocol):
         """True if the writer feature ``lakevilla`` is on."""
 
     @property
+    def is_view(self) -> bool:
+        """True if the state is that of a view (docs/design/0078-views-of-sql.md)."""
+
+    @property
     def append_only(self) -> bool: ...
     @property
     def newest(self) -> Entry | None:

@@ -136,6 +136,8 @@ class Layout:
     lineage : tuple of two fields, or empty
         The columns of data files, in addition to the table's, in which rewritten rows keep their
         id, and the version of the commit that last changed them. Empty where rows have no ids.
+    view : str or None
+        The definition of a view, which has no rows of its own; None for a table.
     """
 
     location: str
@@ -162,6 +164,7 @@ class Layout:
     sort_order_id: int | None = None
     identifier: tuple[tuple[str, ...], ...] = ()
     lineage: tuple[pa.Field, ...] = ()
+    view: str | None = None
 
     @property
     def moved_schema(self) -> pa.Schema:
@@ -408,6 +411,10 @@ class DefinedSnapshot(Generic[D]):
     @property
     def limits(self) -> tuple[str, ...]:
         return ()
+
+    @property
+    def is_view(self) -> bool:
+        return False
 
     @property
     def next_row_id(self) -> int | None:

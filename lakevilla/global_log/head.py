@@ -49,6 +49,9 @@ FORMAT_WITH_MEMBERS = 4
 #: HEAD's format once it has the commit of an Iceberg REST client: a client that does not know such
 #: commits could neither publish them nor read what is pending.
 FORMAT_WITH_GIVEN = 5
+#: HEAD's format once it has a view: a client that does not know of views would list it as a table,
+#: and drop what says that it is one.
+FORMAT_WITH_VIEWS = 6
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -155,7 +158,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``changed``: the last commit that changed the table's rows or metadata; 0 if HEAD did not record
     it yet. ``refreshed``: for an Iceberg table, the commit object that lists the tags of its files
     (docs/design/0038-reuse.md). ``released_by``: the ``unregister`` that releases the table's claim
-    (docs/design/0051-claims-let-go.md).
+    (docs/design/0051-claims-let-go.md). ``view``: it is a view, whose definition its log has
+    (docs/design/0078-views-of-sql.md).
     """
 
     table_id: str
@@ -172,6 +176,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     changed: int = 0
     refreshed: CommitRef | None = None
     released_by: str = msgspec.field(default="", name="let_go")
+    view: bool = False
 
 
 class TableMap(LeafMap[TableState]):
@@ -309,7 +314,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     requests, and a client may drop it.
     """
 
-    FORMAT = FORMAT_WITH_GIVEN
+    FORMAT = FORMAT_WITH_VIEWS
     REMEDY = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
     format: int
@@ -396,7 +401,7 @@ def shown_tables(head: Head) -> dict[str, str]:
     return {
         names.get(location, location): location
         for location, state in sorted(head.tables.cached().items())
-        if not state.dropped
+        if not (state.dropped or state.view)
     }
 
 
@@ -451,9 +456,12 @@ def successor(
         tables = {name: _with_vacuum(head.tables, name, state) for name, state in tables.items()}
     tables = with_sizes(head.tables, tables or {}, added, sizes or {}, head.home)
     is_newer = any(one.vacuumed_ms is not None or one.size is not None for one in tables.values())
+    format_ = max(head.format, FORMAT_WITH_REFS) if is_newer else head.format
+    if any(one.view for one in tables.values()):
+        format_ = max(format_, FORMAT_WITH_VIEWS)
     return msgspec.structs.replace(
         head,
-        format=max(head.format, FORMAT_WITH_REFS) if is_newer else head.format,
+        format=format_,
         nonce=nonce,
         replacement=head.replacement + 1,
         sequence=sequence,

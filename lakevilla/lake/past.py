@@ -270,7 +270,9 @@ def _state_before(
     if state is None:
         return TableState(table_id, published)
     size = _size_before(state, location, later)
-    return TableState(table_id, published, format=state.format, catalog=state.catalog, size=size)
+    return TableState(
+        table_id, published, format=state.format, catalog=state.catalog, size=size, view=state.view
+    )
 
 
 def _size_before(state: TableState, location: str, later: Sequence[CommitSummary]) -> Size | None:

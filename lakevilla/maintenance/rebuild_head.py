@@ -371,6 +371,7 @@ def _tables(
             dropped=dropped,
             format=one.snapshot.format,
             catalog=one.snapshot.catalog,
+            view=one.snapshot.is_view,
         )
         versions = [one.snapshot.application_version(f"lakevilla/{lake}") for lake in former]
         left.sequence = max([left.sequence, *(version or 0 for version in versions)])

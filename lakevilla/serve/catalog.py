@@ -332,7 +332,7 @@ class Catalog:
             assert head is not None
             self._client.run(load_tables(head, [location]))
             state = head.tables.get(location)
-            if state is not None and not state.dropped:
+            if state is not None and not (state.dropped or state.view):
                 found.setdefault(location, Found(name, location, state, head))
             elif (mount := self._client.run(mount_of(head, location))) is not None:
                 raise _unwritten(dotted(namespace, table), mount.source)
@@ -394,7 +394,9 @@ class Catalog:
         """Return the name in the lake of a table of this state, and what the table is there."""
         for name in lake_names(namespace, table):
             with suppress(TableNotFound, InvalidOperation):
-                return name, self._state.view(name)
+                view = self._state.view(name)
+                if not view.snapshot.is_view:
+                    return name, view
         raise no_table(dotted(namespace, table))
 
     def _newest(self, namespace: Namespace, table: str) -> tuple[Metadata, str]:

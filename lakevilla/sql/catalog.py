@@ -107,6 +107,7 @@ INFORMATION_SCHEMA: dict[str, CatalogKind] = {
     "schemata": "tables",
     "tables": "tables",
     "columns": "columns",
+    "views": "tables",
 }
 #: The column with the name of a table, by catalog table.
 NAMED_BY: dict[CatalogKind, str] = {

@@ -111,13 +111,16 @@ class Replace(Overwrite, frozen=True, tag="replace", omit_defaults=True):
     """An overwrite of all rows that also gives the table the definition of a new one.
 
     It is an operation type of its own, as a refresh is. ``revives``: the table was dropped from the
-    lake, and this operation adds it again (docs/design/0047-names-taken-up.md).
+    lake, and this operation adds it again (docs/design/0047-names-taken-up.md). ``after_drop``: the
+    transaction itself has dropped what was there, and may put a view in the place of a table, or a
+    table in that of a view (docs/design/0078-views-of-sql.md).
     """
 
     partition_by: tuple[str, ...] = ()
     properties: dict[str, str] = {}
     constraints: dict[str, str] = {}
     revives: bool = False
+    after_drop: bool = False
 
 
 class Update(msgspec.Struct, frozen=True, tag="update", omit_defaults=True):

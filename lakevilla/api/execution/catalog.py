@@ -9,16 +9,19 @@ import pyarrow as pa
 
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.schemas import made_schemas
+from lakevilla.api.execution.views import expanded
 from lakevilla.api.frame import Frame
 from lakevilla.branches.change import all_refs
 from lakevilla.engines.duckdb.sqltext import duckdb_type
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.views import view_of
 from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.sql.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange, Term, range_of
 from lakevilla.sql.statements.catalog import MAIN_SCHEMA, CatalogUse, catalog_query
 from lakevilla.sql.statements.select import Dialect, Select
 from lakevilla.transaction.verbs.catalog.names import bind_if_made
-from lakevilla.transaction.verbs.catalog.rows import catalog_rows
+from lakevilla.transaction.verbs.catalog.rows import catalog_rows, view_rows
 
 __all__ = ["with_catalog"]
 
@@ -34,6 +37,14 @@ _INFORMATION = {
             ("table_name", pa.string()),
             ("table_type", pa.string()),
             ("is_insertable_into", pa.string()),
+        ]
+    ),
+    "views": pa.schema(
+        [
+            ("table_catalog", pa.string()),
+            ("table_schema", pa.string()),
+            ("table_name", pa.string()),
+            ("view_definition", pa.string()),
         ]
     ),
     "columns": pa.schema(
@@ -60,11 +71,14 @@ def with_catalog(
 ) -> tuple[Select, dict[str, object]]:
     """Return the statement and its views, and among them the catalog tables that it names.
 
+    The views of the lake are texts in the statement.
+
     Raises
     ------
     InvalidOperation
         The lake has a table with the name of a catalog table.
     """
+    statement = expanded(executor, statement, views)
     found = catalog_query(statement, params, dialect, frozenset(views))
     if found is None:
         return statement, views
@@ -138,11 +152,15 @@ def _information(executor: Executor[Frame], use: CatalogUse) -> pa.Table:
     columns = ("name",) if use.kind == "tables" else None
     read = CatalogRead(use.kind, names, columns=columns)
     rows = executor.run(catalog_rows(executor.state, read)).to_pylist()
-    if use.information == "schemata":
+    if use.information in ("tables", "views"):
+        views = executor.run(view_rows(executor.state, names))
+        shown = list(_tables(rows, views) if use.information == "tables" else _views(views))
+    elif use.information == "schemata":
+        rows += [{"name": name} for name in executor.run(view_rows(executor.state, names))]
         made = made_schemas(executor.client, executor.schema_changes)
         shown = list(_schemata(rows, made))
     else:
-        shown = list(_SHOWN[use.information](rows))
+        shown = list(_columns(rows))
     return pa.Table.from_pylist(shown, _INFORMATION[use.information])
 
 
@@ -151,9 +169,17 @@ def _schemata(rows: Sequence[Mapping[str, Any]], made: Collection[str]) -> Itera
         yield {"catalog_name": _CATALOG, "schema_name": schema}
 
 
-def _tables(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _tables(rows: Sequence[Mapping[str, Any]], views: Collection[str]) -> Iterator[dict[str, Any]]:
     for row in rows:
         yield {**_named(row["name"]), "table_type": "BASE TABLE", "is_insertable_into": "YES"}
+    for name in views:
+        yield {**_named(name), "table_type": "VIEW", "is_insertable_into": "NO"}
+
+
+def _views(views: Mapping[str, TableSnapshot]) -> Iterator[dict[str, Any]]:
+    for name, snapshot in views.items():
+        view = view_of(snapshot.layout)
+        yield {**_named(name), "view_definition": None if view is None else view.sql}
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -165,9 +191,6 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             "is_nullable": "YES" if row["nullable"] else "NO",
             "data_type": duckdb_type(row["type"]),
         }
-
-
-_SHOWN = {"tables": _tables, "columns": _columns}
 
 
 def _named(name: str) -> dict[str, str]:

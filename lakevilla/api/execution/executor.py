@@ -175,6 +175,8 @@ class Executor(Generic[Frame]):
         self.is_midway = False
         #: The changes of schemas, which are carried out once the transaction has committed.
         self.schema_changes: list[SchemaChange] = []
+        #: True once a statement has met a view that the known HEAD did not have.
+        self.looks_for_views = False
         #: Its savepoints by name, the oldest first.
         self.savepoints: list[tuple[str, SavedMoment]] = []
         self.turns = turns.Turns(state.id)

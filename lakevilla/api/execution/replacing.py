@@ -21,11 +21,12 @@ __all__ = ["Place", "is_there", "place_of", "replace_table"]
 class Place:
     """The place of a table that is defined again; the caller does that within ``block``.
 
-    ``revives``: see ``replace_table``.
+    ``revives``, ``after_drop``: see ``Replace``.
     """
 
     block: AbstractContextManager[None]
     revives: bool = False
+    after_drop: bool = False
 
 
 def is_there(executor: Executor[Frame], name: str) -> bool:
@@ -43,17 +44,26 @@ def place_of(executor: Executor[Frame], name: str, *, replaces: bool) -> Place |
     """Return the place of a table that CREATE defines again; None if there is no such table.
 
     If the result is None, CREATE makes a new table, or raises. A table that the transaction itself
-    has dropped is always defined again, any other only if CREATE ``replaces``.
+    has dropped is always defined again, and so is a view that was dropped, which left no rows
+    behind; any other only if CREATE ``replaces``.
     """
     state = executor.state
     location = executor.resolve(name, also_renamed=True)
     if is_dropped_here(state, location):
-        return Place(drop_taken_back(state, location))
+        return Place(drop_taken_back(state, location), after_drop=True)
     if replaces and is_there(executor, name):
         return Place(nullcontext())
-    if replaces and executor.run(can_be_reused(state, location, name)):
+    is_free = replaces or _was_view(executor, location)
+    if is_free and executor.run(can_be_reused(state, location, name)):
         return Place(reused(state, location, executor.run), revives=True)
     return None
+
+
+def _was_view(executor: Executor[Frame], location: str) -> bool:
+    """Return whether the known HEAD has a view at a location that was dropped."""
+    held = executor.state.bound.held or executor.client.context.held
+    state = None if held is None else held.head.tables.peek(location)
+    return state is not None and state.dropped and state.view
 
 
 def replace_table(
@@ -65,11 +75,9 @@ def replace_table(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
     constraints: Mapping[str, str] | None = None,
-    revives: bool = False,
+    place: Place,
 ) -> None:
-    """Replace a table's definition, and its rows by the given ones or by none.
-
-    ``revives``: the table was dropped, and the transaction reuses its location.
+    """Replace the definition of the table at ``place``, and its rows by the given ones or by none.
 
     Raises
     ------
@@ -89,7 +97,8 @@ def replace_table(
         partition_by=tuple(partition_by),
         properties=dict(properties),
         constraints=dict(constraints or {}),
-        revives=revives,
+        revives=place.revives,
+        after_drop=place.after_drop,
     )
     layout = executor.run(layout_to_replace(state, operation))
     own = state.work.tables[location].snapshot.format

@@ -11,9 +11,10 @@ from lakevilla.api.client.discovering import refuse_places
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.inserting import run_insert
+from lakevilla.api.execution.views import may_have_views, mistaken_view, name_the_view
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import MergeBuilder, meaning_of
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.results import OperationResult
 from lakevilla.sql.expressions.bind import Schemas
 from lakevilla.sql.statements.conditions import Compiler
@@ -28,6 +29,7 @@ from lakevilla.sql.statements.merging import merge_verb, merges_of, reads_other_
 from lakevilla.sql.statements.script.refs import refuse_changed
 from lakevilla.sql.statements.select import Select
 from lakevilla.sql.statements.statement import Statement, parse_statement
+from lakevilla.transaction.state.status import Status
 
 __all__ = [
     "run_statement",
@@ -49,6 +51,40 @@ def run_statement(
 ) -> Frame | OperationResult:
     """Run one statement for a transaction's caller; ``statement``: the query as parsed before."""
     statement = statement or parse_statement(query, params, executor.dialect)
+    try:
+        return _run(executor, statement, params, views)
+    except (InvalidOperation, TableNotFound) as error:
+        is_new = getattr(error, "reason", None) == "view"
+        if is_new and executor.looks_for_views:
+            raise
+        if not is_new:
+            _name_view(executor, statement, views, error)
+            raise
+    # Another client has made a view since the HEAD that this process knew.
+    executor.looks_for_views = True
+    return _run(executor, statement, params, views)
+
+
+def _name_view(
+    executor: Executor[Frame],
+    statement: Statement,
+    views: Mapping[str, object],
+    error: LakeVillaError,
+) -> None:
+    """Name, in an error of a query, the view that does not fit the tables which it shows."""
+    query = statement if isinstance(statement, Select) else getattr(statement, "source", None)
+    if not isinstance(query, Select) or not may_have_views(executor):
+        return
+    if executor.state.state is Status.OPEN and (name := mistaken_view(executor, query, views)):
+        name_the_view(error, name)
+
+
+def _run(
+    executor: Executor[Frame],
+    statement: Statement,
+    params: dict[str, object],
+    views: dict[str, object],
+) -> Frame | OperationResult:
     if executor.state.options.read_only and not isinstance(statement, Select):
         raise InvalidOperation(
             "a snapshot, or a read-only transaction, runs only SELECT: write by "

@@ -16,6 +16,7 @@ import pyarrow.dataset
 
 from lakevilla.api.arguments import check_columns, check_text
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.views import expanded, is_view
 from lakevilla.api.reading import arrow_filters
 from lakevilla.engines.base import projection
 from lakevilla.engines.duckdb.attaching import (
@@ -27,6 +28,7 @@ from lakevilla.engines.duckdb.attaching import (
 )
 from lakevilla.sql.expressions.bind import Predicate, bind
 from lakevilla.sql.expressions.tree import Call, Expr
+from lakevilla.sql.statements.select import quoted, select_of
 
 __all__ = ["attach", "relation_of"]
 
@@ -96,6 +98,35 @@ class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
         return Pulled(rows, filter)
 
 
+class ViewRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
+    """A view in a transaction's state, which DuckDB reads as an Arrow dataset.
+
+    Each read runs the view's query, whose rows are in memory.
+    """
+
+    def __init__(self, executor: Executor[Any], view: str, opening: threading.Lock) -> None:
+        self._executor, self._opening = executor, opening
+        text = f"SELECT * FROM {quoted(view.replace('.', '/'))}"
+        self._query = expanded(executor, select_of(text), ())
+        self._schema = executor.columns(self._query, {}, {})
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pyarrow.dataset.Expression | None = None,
+        **options: object,
+    ) -> Pulled:
+        """Return a scanner of some columns, for the rows that pass Arrow's filter."""
+        names = (self._schema.names if columns is None else columns) or self._schema.names[:1]
+        with self._opening:
+            rows: pa.Table = self._executor.select(self._query, {}, {})
+        return Pulled(rows.select(names).to_reader(), filter)
+
+
 def attach(
     executor: Executor[Any],
     connection: object,
@@ -115,7 +146,9 @@ def attach(
             AttachedView(
                 view,
                 () if isinstance(tables, Mapping) else _parts(view),
-                TableRows(executor, table, opening),
+                ViewRows(executor, table, opening)
+                if executor.dialect == "duckdb" and is_view(executor, table)
+                else TableRows(executor, table, opening),
             )
             for view, table in _chosen(tables, names).items()
         ],

@@ -10,6 +10,7 @@ import pyarrow as pa
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.sql import compiler_of, merges
+from lakevilla.api.execution.views import expanded
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.session.planning import Given
@@ -74,6 +75,7 @@ def _lines(
             own = None if merge.within is None else (merge.table, merge.within)
     if source is None:
         return
+    source = expanded(executor, source, views)
     named = {
         path: name
         for path, name in source.spellings

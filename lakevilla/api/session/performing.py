@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import pyarrow as pa
 
 from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.execution.replacing import Place, is_there, place_of, replace_table
+from lakevilla.api.execution.views import make_view, refuse_kind
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.session.explaining import explained
@@ -21,6 +22,7 @@ from lakevilla.api.session.telling import asked, described, rows_of, shown
 from lakevilla.api.transaction import Transaction
 from lakevilla.errors import InvalidOperation, RefExists, RefNotFound, TableExists, TableNotFound
 from lakevilla.formats.base import FormatName
+from lakevilla.formats.views import ViewDefinition
 from lakevilla.results import OperationResult
 from lakevilla.sql.statements.script.control import Release, RollbackTo, Savepoint
 from lakevilla.sql.statements.script.definitions import (
@@ -42,6 +44,7 @@ from lakevilla.sql.statements.script.showing import (
     Show,
     VacuumTable,
 )
+from lakevilla.sql.statements.script.views import CreateView, DropView
 from lakevilla.sql.statements.select import Select
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
 from lakevilla.transaction.verbs.read_write import layout_of
@@ -90,35 +93,19 @@ def perform(
             text = statement.text
             views = given.views_of(statement, txn._executor)
             return txn._sql(text, given.params_of(text), views, known)
-        case CreateTable() as node:
-            text = "" if node.query is None else node.query.sql
-            views = given.views_of(statement, txn._executor)
-            create_table(txn, node, given.params_of(text), views)
-            return None
-        case DropTable(name=name, missing_ok=missing_ok):
-            try:
-                txn.drop_table(name)
-            except TableNotFound:
-                if not missing_ok:
-                    raise
-            return None
-        case AlterTable(name=name, changes=changes):
-            txn.alter(name, **changes)
-            return None
-        case RenameTable(name=name, new=new):
-            txn.rename_table(name, new)
+        case (
+            CreateTable()
+            | DropTable()
+            | AlterTable()
+            | RenameTable()
+            | CommentOn()
+            | CreateView()
+            | DropView()
+        ) as node:
+            _define(txn, node, statement, given)
             return None
         case Truncate(name=name):
             return txn.delete(name, "true")
-        case CommentOn(name=name, text=text, column=str(column)):
-            txn.alter(name, set_comments={column: text})
-            return None
-        case CommentOn(name=name, text=None):
-            txn.alter(name, unset_properties=["comment"])
-            return None
-        case CommentOn(name=name, text=text):
-            txn.alter(name, set_properties={"comment": str(text)})
-            return None
         case CreateSchema() | AlterSchema() | DropSchema() as node:
             change_schema(txn, node)
             return None
@@ -127,6 +114,51 @@ def perform(
             return None
         case _:
             return tell(txn, statement, given)
+
+
+def _define(
+    txn: Transaction[Frame],
+    node: CreateTable | DropTable | AlterTable | RenameTable | CommentOn | CreateView | DropView,
+    statement: Parsed,
+    given: Given[Frame],
+) -> None:
+    """Perform a statement that changes the definition of a table or a view."""
+    match node:
+        case CreateTable() as node:
+            text = "" if node.query is None else node.query.sql
+            views = given.views_of(statement, txn._executor)
+            create_table(txn, node, given.params_of(text), views)
+        case CreateView() as node:
+            view = ViewDefinition(node.query.sql, node.columns, txn._executor.dialect)
+            make_view(
+                txn._executor,
+                node.name,
+                view,
+                comment=node.comment,
+                exist_ok=node.exist_ok,
+                replaces=node.replaces,
+            )
+        case (
+            DropTable(name=name, missing_ok=missing_ok)
+            | DropView(name=name, missing_ok=missing_ok) as node
+        ):
+            kind: Literal["table", "view"] = "view" if isinstance(node, DropView) else "table"
+            try:
+                refuse_kind(txn._executor, name, kind)
+                txn.drop_table(name)
+            except TableNotFound:
+                if not missing_ok:
+                    raise
+        case AlterTable(name=name, changes=changes):
+            txn.alter(name, **changes)
+        case RenameTable(name=name, new=new):
+            txn.rename_table(name, new)
+        case CommentOn(name=name, text=text, column=str(column)):
+            txn.alter(name, set_comments={column: text})
+        case CommentOn(name=name, text=None):
+            txn.alter(name, unset_properties=["comment"])
+        case CommentOn(name=name, text=text):
+            txn.alter(name, set_properties={"comment": str(text)})
 
 
 # -------------------- separately
@@ -255,7 +287,7 @@ def _replace(
             partition_by=node.partition_by,
             properties=node.properties,
             constraints=node.constraints,
-            revives=place.revives,
+            place=place,
         )
 
 

@@ -13,10 +13,13 @@ from lakevilla.api.reads import Reads
 from lakevilla.api.session.planning import Host
 from lakevilla.api.session.schemas import known_schemas
 from lakevilla.formats.layout import Layout
+from lakevilla.formats.views import view_of
 from lakevilla.results import OperationResult
+from lakevilla.sql.catalog import NameRange
 from lakevilla.sql.expressions.types import type_name
 from lakevilla.sql.statements.script.schemas import COMMENT
 from lakevilla.sql.statements.script.showing import Describe, Show
+from lakevilla.transaction.verbs.catalog.rows import view_rows
 from lakevilla.transaction.verbs.read_write import layout_of
 
 __all__ = ["asked", "described", "rows_of", "shown"]
@@ -55,6 +58,7 @@ _TRANSACTIONS = pa.schema(
         ("waits_for", pa.list_(pa.string())),
     ]
 )
+_VIEWS = pa.schema([("name", pa.string()), ("text", pa.string())])
 _SCHEMAS = pa.schema([("name", pa.string()), ("comment", pa.string())])
 _SETTINGS = pa.schema([("name", pa.string()), ("value", pa.string())])
 
@@ -75,6 +79,8 @@ def shown(
     match node.what:
         case "tables":
             return _named(state, "SELECT name, format FROM lakevilla_tables", node.like)
+        case "views":
+            return _views(state, node.like)
         case "schemas":
             return _schemas(state, node.like)
         case "branches" | "tags":
@@ -126,6 +132,27 @@ def _named(state: Reads[Frame], text: str, like: str | None) -> Frame:
         return asked(state, f"{text} ORDER BY name")
     joined = "AND" if " WHERE " in text else "WHERE"
     return asked(state, f"{text} {joined} name LIKE :pattern ORDER BY name", {"pattern": like})
+
+
+def _views(state: Reads[Frame], like: str | None) -> Frame:
+    """Return the views by name, with their texts."""
+    found = views_of_state(state)
+    rows = pa.Table.from_pylist(
+        [{"name": name, "text": text} for name, text in found.items()], _VIEWS
+    )
+    if like is None:
+        return state._executor.framed(rows)
+    text = "SELECT * FROM views WHERE name LIKE :pattern ORDER BY name"
+    return asked(state, text, {"pattern": like}, {"views": rows})
+
+
+def views_of_state(state: Reads[Frame]) -> dict[str, str]:
+    """Return the texts of the views that a state has, by name."""
+    executor = state._executor
+    with executor.verb_scope("views"):
+        found = executor.run(view_rows(executor.state, NameRange()))
+    views = {name: view_of(snapshot.layout) for name, snapshot in found.items()}
+    return {name: view.sql for name, view in views.items() if view is not None}
 
 
 def _schemas(state: Reads[Frame], like: str | None) -> Frame:

@@ -275,9 +275,6 @@ class LakeVillaDDLCompiler(compiler.DDLCompiler):
 
     # -- missing features --------------------------------------------------------
 
-    def visit_create_view(self, element: Any, **kw: Any) -> str:
-        raise exc.CompileError("a lake has only tables: use a subquery, or create_table_as")
-
     def visit_create_sequence(self, create: Any, prefix: Any = None, **kw: Any) -> str:
         raise exc.CompileError("a lake has no autoincrement: give the value in each INSERT")
 

@@ -242,7 +242,7 @@ class LakeVillaDialect(default.DefaultDialect):
         found = connection.execute(
             text(
                 "SELECT table_name FROM information_schema.tables WHERE table_schema = :schema "
-                "ORDER BY table_name"
+                "AND table_type = 'BASE TABLE' ORDER BY table_name"
             ),
             {"schema": schema or MAIN},
         )
@@ -336,8 +336,31 @@ class LakeVillaDialect(default.DefaultDialect):
         self._there(connection, table_name, schema, kw)
         return []
 
+    @reflection.cache
     def get_view_names(self, connection: Any, schema: str | None = None, **kw: Any) -> list[str]:
-        return []
+        found = connection.execute(
+            text(
+                "SELECT table_name FROM information_schema.views WHERE table_schema = :schema "
+                "ORDER BY table_name"
+            ),
+            {"schema": schema or MAIN},
+        )
+        return list(found.scalars())
+
+    @reflection.cache
+    def get_view_definition(
+        self, connection: Any, view_name: str, schema: str | None = None, **kw: Any
+    ) -> str:
+        found = connection.execute(
+            text(
+                "SELECT view_definition FROM information_schema.views "
+                "WHERE table_schema = :schema AND table_name = :name"
+            ),
+            _place(view_name, schema),
+        ).scalar()
+        if found is None:
+            raise exc.NoSuchTableError(view_name if schema is None else f"{schema}.{view_name}")
+        return str(found)
 
     def get_temp_table_names(
         self, connection: Any, schema: str | None = None, **kw: Any

@@ -26,8 +26,10 @@ from lakevilla.formats.delta.metadata.properties import (
 )
 from lakevilla.formats.delta.metadata.protocol import (
     GUARD,
+    VIEW,
     is_guarded,
     with_features,
+    without_feature,
     writer_features,
 )
 from lakevilla.formats.delta.metadata.schema import (
@@ -199,9 +201,12 @@ class _Edit:
         if self.fields != before.fields:
             metadata["schemaString"] = encode_schema(self.fields)
         needed = self._features | features_of(self.fields, self._properties)
-        protocol = None
-        if needed - writer_features(before.protocol):
-            protocol = with_features(before.protocol, needed)
+        present, protocol = before.protocol, None
+        if VIEW in writer_features(present) - needed:
+            # A table takes the place of a view: no older version of it has rows to be read.
+            protocol = present = without_feature(present, VIEW)
+        if needed - writer_features(present):
+            protocol = with_features(present, needed)
         unchanged = metadata == {**before.metadata, "configuration": dict(before.properties)}
         return Change(metadata=None if unchanged else metadata, protocol=protocol)
 
@@ -564,6 +569,8 @@ def _features(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, An
     A guard is left unchanged.
     """
     features = writer_features(wanted) - {GUARD}
+    if VIEW in writer_features(now) - features:
+        now = without_feature(now, VIEW)
     unguarded = not is_guarded(now) and not is_guarded(wanted)
     if unguarded and writer_features(now) <= features:
         return dict(wanted)

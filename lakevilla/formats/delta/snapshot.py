@@ -21,10 +21,12 @@ from lakevilla.formats.delta.metadata.layout import (
     contract_of,
     same_contract,
 )
+from lakevilla.formats.delta.metadata.protocol import VIEW
 from lakevilla.formats.files import DataFile, FileRef, TableSize, masked_out, size_of
 from lakevilla.formats.layout import DefinedSnapshot, contract_digest
 from lakevilla.formats.overlay import EMPTY_TAIL, AddedFiles, Overlay
 from lakevilla.formats.pruning import may_match
+from lakevilla.formats.views import VIEW_PROPERTY
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program
 
@@ -117,6 +119,11 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
     @property
     def append_only(self) -> bool:
         return self.definition.append_only
+
+    @property
+    def is_view(self) -> bool:
+        definition = self.definition
+        return VIEW in definition.features and VIEW_PROPERTY in definition.properties
 
     @property
     def checkpoint(self) -> Checkpoint | None:

@@ -25,6 +25,7 @@ from lakevilla.formats.files import (
     removal,
 )
 from lakevilla.formats.layout import Layout
+from lakevilla.formats.views import refuse_view
 from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context, Tail
@@ -110,6 +111,7 @@ def changes_to_read(
 ) -> Program[tuple[Reading, list[tuple[CommitSummary, Change]]]]:
     """Return the changes that ``changes`` would read, in order; raise the same errors."""
     walk = yield from walk_through(context, past, location, since)
+    refuse_view(walk.layout, "changes")
     predicate = None if where is None else bind(where, walk.layout.schema)
     projection(walk.layout, columns)
     found: list[tuple[CommitSummary, Change]] = []

@@ -34,6 +34,7 @@ from lakevilla.formats.files import (
     rows_deleted_in,
 )
 from lakevilla.formats.layout import Layout, NewDefinition, TableAlteration
+from lakevilla.formats.views import VIEW_PROPERTY
 from lakevilla.global_log.refs import BaseRef
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.frozen import file_by_uri, is_named_by, source_of_clone
@@ -297,6 +298,14 @@ def replaced_definition(context: Context, operation: Replace, snapshot: TableSna
     """Return the change that an operation makes to the table's definition."""
     schema = _schema(operation.columns)
     assert schema is not None, "it says all columns"
+    makes_view = VIEW_PROPERTY in operation.properties
+    if snapshot.is_view != makes_view and not (operation.revives or operation.after_drop):
+        now, new = ("view", "table") if snapshot.is_view else ("table", "view")
+        raise InvalidOperation(
+            f"{snapshot.layout.table} is a {now}, and can't be replaced by a {new}: DROP "
+            f"{now.upper()} it first",
+            table=snapshot.layout.table,
+        )
     wanted = NewDefinition(
         schema, operation.partition_by, operation.properties, operation.constraints
     )

@@ -161,6 +161,7 @@ def _successor(
         format=state.format,
         catalog=state.catalog,
         released_by=state.released_by,
+        view=tail.tip >= 0 and tail.snapshot.is_view,
     )
     known = size_from(tail.snapshot.known_size()) + growth_of(change)
     return successor(

@@ -246,7 +246,7 @@ def listed(
     shown = [
         ListedName(name, name, location, state)
         for name, location in registered
-        if (state := head.tables.get(location)) is not None and not state.dropped
+        if (state := head.tables.get(location)) is not None and not (state.dropped or state.view)
     ]
     mounted = yield from mounted_between(head, first, last)
     found: list[ListedName] = []
@@ -260,12 +260,12 @@ def listed(
         in_range = [
             ListedName(location, _name_of(location, state), location, state)
             for location, state in head.tables.within(start, end).items()
-            if not state.dropped and location not in called
+            if not (state.dropped or state.view) and location not in called
         ]
         in_range += [
             ListedName(location, location, location, state)
             for location, state in mounted.items()
-            if start <= location < end
+            if not state.view and start <= location < end
         ]
         in_range += [one for one in shown if start <= one.name < end]
         found += sorted(in_range, key=lambda one: one.key)
@@ -280,7 +280,7 @@ def all_shown(head: Head) -> Program[dict[str, str]]:
     All leaves of the HEAD must be cached.
     """
     own = shown_tables(head)
-    there = yield from mounted(head)
+    there = [place for place, one in (yield from mounted(head)).items() if not one.view]
     if not there:
         return own
     found = [*own.items(), *((location, location) for location in there)]

@@ -32,6 +32,7 @@ from lakevilla.formats.files import (
     file_key,
     removal,
 )
+from lakevilla.formats.views import refuse_view
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
 from lakevilla.lake.frozen.frozen import (
@@ -82,6 +83,7 @@ def export(context: Context, what: Export) -> Program[int]:
     ConflictError
         Other clients have written the target again and again.
     """
+    refuse_view(what.snapshot.layout, "export")
     for _ in range(_TRIES):
         current = yield from _current(context, what)
         moved = _Moved(what)

@@ -265,6 +265,7 @@ def _with_tables(
                 guarded=tail.snapshot.guarded,
                 format=tail.snapshot.format,
                 catalog=tail.snapshot.catalog,
+                view=tail.snapshot.is_view,
             )
             touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
             sizes[location] = size_from(tail.snapshot.known_size())

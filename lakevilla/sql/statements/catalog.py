@@ -90,9 +90,8 @@ def catalog_query(
             continue
         use = _use(node, parts, len(uses), params)
         uses.append(use)
-        start, end = _place(node)
-        is_whole = _WHOLE.search(select.sql[:start]) is not None
-        spelled = use.view if is_whole else _spelled(node, parts, use.view, dialect)
+        start, end = place_of_name(node)
+        spelled = spelled_as(select.sql[:start], node, parts, use.view, dialect)
         pieces.append((start, end, spelled))
     changed = select.sql
     for start, end, new in sorted(pieces, reverse=True):
@@ -143,16 +142,18 @@ def _columns(information: str, kind: CatalogKind) -> frozenset[str]:
     return frozenset(SCHEMAS[kind].names)
 
 
-def _place(node: exp.Table) -> tuple[int, int]:
+def place_of_name(node: exp.Table) -> tuple[int, int]:
     """Return the place of the table's name in the text, without its alias."""
     named = [node.args.get(part) for part in ("catalog", "db", "this")]
     places = [one.meta for one in named if one is not None]
     return int(places[0]["start"]), int(places[-1]["end"]) + 1
 
 
-def _spelled(node: exp.Table, parts: Sequence[str], view: str, dialect: Dialect) -> str:
-    """Return the new name, with an alias that qualifies columns if the query has none."""
-    if node.alias:
+def spelled_as(
+    before: str, node: exp.Table, parts: Sequence[str], view: str, dialect: Dialect
+) -> str:
+    """Return the new name behind ``before``, with an alias for columns if the query has none."""
+    if node.alias or _WHOLE.search(before) is not None:
         return view
     return f"{view} AS {quoted(parts[-1], dialect)}"
 

@@ -20,6 +20,7 @@ from lakevilla.errors import (
 from lakevilla.formats.base import Change, FormatName, TableSnapshot
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
+from lakevilla.formats.views import refuse_view
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import HeldHead
@@ -72,6 +73,7 @@ from lakevilla.sublogs.operations import (
     Refresh,
     Rename,
     Replace,
+    Transplant,
     is_append,
     is_direct,
     tables_read,
@@ -443,6 +445,7 @@ def _written_layout(
     yield from touch(txn, [location], probing=probing, access=access)
     _check_there(txn, location, "write")
     snapshot = txn.work.tables[location].snapshot
+    refuse_view(snapshot.layout, "write")
     snapshot.check_writable()
     if columns is None:
         return snapshot.layout
@@ -498,6 +501,10 @@ def drop(txn: TransactionState, location: str, *, applied: bool = False) -> Prog
     return (yield from execute(txn, Drop(location, table_id, applied), "drop_table"))
 
 
+#: Operations that a view has, too.
+_OF_VIEWS = (Replace, Rename, Transplant)
+
+
 def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[Done]:
     """Perform an operation on the transaction's state, and note it in the sublog.
 
@@ -533,6 +540,8 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     working = txn.work.tables[location]
     if not isinstance(operation, Create | Drop):
         _check_there(txn, location, verb)
+        if not isinstance(operation, _OF_VIEWS):
+            refuse_view(working.snapshot.layout, verb)
         if not isinstance(operation, Alter):  # it may upgrade a table, and checks the result
             working.snapshot.check_writable()
         # From here on the operation's names mean these fields, even if columns are renamed.

@@ -294,7 +294,7 @@ def test_views_of_the_caller_hide_catalog_tables_and_unknown_names_are_refused(
     found = lake.sql("SELECT * FROM lakevilla_tables", views={"lakevilla_tables": own})
     assert found.to_pylist() == [{"name": "own"}]
     with pytest.raises(lv.InvalidOperation, match="schemata, tables, columns"):
-        lake.sql("SELECT * FROM information_schema.views")
+        lake.sql("SELECT * FROM information_schema.triggers")
     with pytest.raises(lv.InvalidOperation, match="nosuch"):
         lake.sql("SELECT nosuch FROM lakevilla_tables")
     with pytest.raises(lv.TableNotFound):

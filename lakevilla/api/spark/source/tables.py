@@ -30,6 +30,7 @@ from lakevilla.engines.spark.rows import (
 from lakevilla.engines.spark.tasks import Bins, LakeAddress, ScanTask, in_bins, only_bin, rows_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
+from lakevilla.formats.views import refuse_view
 from lakevilla.lake.frozen.mounts import known_places
 from lakevilla.lake.past import Pin, pin, pinned
 from lakevilla.settings import Settings
@@ -239,6 +240,7 @@ def partitions(state: bytes) -> list[bytes]:
         return (yield from snapshot.files(whole.where))
 
     found = client.run(files())
+    refuse_view(whole.layout, "read")
     if not found.num_rows:
         return []
     return list(in_bins(TableInput(whole.layout, found), whole.partitions).files)

@@ -33,6 +33,7 @@ from lakevilla.formats.delta.metadata.properties import (
     lineage_key,
 )
 from lakevilla.formats.delta.metadata.protocol import (
+    VIEW,
     check_features_for_reading,
     check_features_for_writing,
     is_guarded,
@@ -53,6 +54,7 @@ from lakevilla.formats.delta.metadata.schema import (
     walk,
 )
 from lakevilla.formats.layout import STATEMENTS, Constraint, Layout, contract_digest
+from lakevilla.formats.views import VIEW_PROPERTY
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.parse import parse_constraint
 
@@ -182,6 +184,7 @@ class DeltaDefinition:
             compression=self._compression(),
             target_file_size_bytes=file_size(self.properties.get("delta.targetFileSize")),
             lineage=self.lineage,
+            view=self.properties.get(VIEW_PROPERTY) if VIEW in self.features else None,
         )
 
     def _marks_deletes(self) -> bool:

@@ -14,8 +14,9 @@ from typing import Any
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import check_upkeep, is_upkeep
-from lakevilla.formats.delta.metadata.protocol import READER_FEATURES, WRITER_FEATURES
+from lakevilla.formats.delta.metadata.protocol import READER_FEATURES, VIEW, WRITER_FEATURES
 from lakevilla.formats.delta.metadata.schema import Field, needed_features
+from lakevilla.formats.views import VIEW_PROPERTY
 from lakevilla.settings import shown
 
 #: The prefix of the names of CHECK constraints.
@@ -295,7 +296,7 @@ _FOREIGN_FEATURES = (
 
 
 def _feature(name: str, value: str, table: str) -> str:
-    if name in _FOREIGN_FEATURES:
+    if name in _FOREIGN_FEATURES or name.lower() == VIEW.lower():
         raise UnsupportedTableFeature(
             f"LakeVilla does not honour the delta table feature {name}: leave it out of the "
             f"properties of table {table}",
@@ -346,6 +347,8 @@ def features_of(fields: Iterable[Field], configuration: Mapping[str, str]) -> se
         found.add("columnMapping")
     if configuration.get("delta.checkpointPolicy", "classic").lower() == "v2":
         found.add("v2Checkpoint")
+    if VIEW_PROPERTY in configuration:
+        found.add(VIEW)
     return found
 
 

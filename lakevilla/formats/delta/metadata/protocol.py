@@ -16,6 +16,8 @@ from lakevilla.formats.base import Change
 
 #: The writer feature that makes every other client refuse to write.
 GUARD = "lakevilla"
+#: The feature of a view, which makes every other client refuse to read what has no rows.
+VIEW = "lakevillaView"
 
 #: Features that also bind readers, and that LakeVilla honours when it reads.
 #:
@@ -34,6 +36,7 @@ READER_FEATURES = frozenset(
         "vacuumProtocolCheck",
         "variantType",
         "variantType-preview",
+        VIEW,
     }
 )
 
@@ -104,6 +107,13 @@ def with_features(protocol: Mapping[str, Any], features: Iterable[str]) -> dict[
         result["minReaderVersion"] = 3
         result["readerFeatures"] = sorted(reader_features(protocol) | readers)
     return result
+
+
+def without_feature(protocol: Mapping[str, Any], feature: str) -> dict[str, Any]:
+    """Return ``protocol`` without a feature that it lists."""
+    lists = ("readerFeatures", "writerFeatures")
+    kept = {name: [x for x in protocol.get(name, ()) if x != feature] for name in lists}
+    return {**protocol, **{name: kept[name] for name in lists if name in protocol}}
 
 
 def reader_features(protocol: Mapping[str, Any]) -> frozenset[str]:

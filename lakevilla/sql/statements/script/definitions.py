@@ -67,11 +67,8 @@ class DropTable:
     missing_ok: bool
 
 
-def create_or_replace(reader: TokenReader) -> CreateTable:
-    """Read the statement after CREATE OR."""
-    reader.expect("REPLACE")
-    if not reader.accept("TABLE"):
-        reader.refuse(f"CREATE OR REPLACE {reader.shown()}", "a lake has only tables")
+def replace_table(reader: TokenReader) -> CreateTable:
+    """Read the statement after CREATE OR REPLACE TABLE."""
     if reader.peek("IF"):
         reader.refuse("CREATE OR REPLACE TABLE IF NOT EXISTS", "leave out one of the two")
     return replace(create_table(reader), replaces=True)
@@ -412,7 +409,7 @@ def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
         reader.refuse("ALTER TABLE IF EXISTS", "check by SHOW TABLES LIKE first")
     name = reader.table()
     if reader.accept("RENAME", "TO"):
-        return RenameTable(name, _new_name(name, reader.dotted()))
+        return RenameTable(name, new_name(name, reader.dotted()))
     changes = _Changes()
     while True:
         _action(reader, changes)
@@ -420,7 +417,7 @@ def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
             return AlterTable(name, changes.given())
 
 
-def _new_name(old: str, parts: list[str]) -> str:
+def new_name(old: str, parts: list[str]) -> str:
     """Return the new name of a table: of one part, in the old one's schema; in ``main``, alone."""
     new = table_name(parts)
     if len(parts) == 2 and parts[0].lower() == _MAIN:

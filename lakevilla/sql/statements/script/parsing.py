@@ -36,9 +36,9 @@ from lakevilla.sql.statements.script.definitions import (
     Truncate,
     alter_table,
     comment_on,
-    create_or_replace,
     create_table,
     drop_table,
+    replace_table,
     truncate,
 )
 from lakevilla.sql.statements.script.refs import (
@@ -78,6 +78,14 @@ from lakevilla.sql.statements.script.showing import (
     show,
     vacuum,
 )
+from lakevilla.sql.statements.script.views import (
+    CreateView,
+    DropView,
+    alter_view,
+    create_view,
+    drop_view,
+    replace_view,
+)
 from lakevilla.sql.statements.select import Dialect, Select, remembered
 from lakevilla.sql.statements.statement import Statement, is_of_rows, parse_statement
 
@@ -107,7 +115,16 @@ class Block:
 
 Control = Begin | Commit | Rollback
 #: Statements of a transaction in addition to those over rows.
-Definition = CreateTable | DropTable | AlterTable | RenameTable | Truncate | CommentOn
+Definition = (
+    CreateTable
+    | DropTable
+    | AlterTable
+    | RenameTable
+    | Truncate
+    | CommentOn
+    | CreateView
+    | DropView
+)
 #: Statements about schemas, which take effect once their transaction has committed.
 OfSchemas = CreateSchema | AlterSchema | DropSchema
 #: Statements about a part of a transaction.
@@ -143,6 +160,14 @@ class Parsed:
     pasts: tuple[Mention, ...] = ()
 
 
+def _create_or_replace(reader: TokenReader) -> CreateTable | CreateView:
+    """Read the statement after CREATE OR."""
+    reader.expect("REPLACE")
+    return (replace_table if reader.expect_one("TABLE", "VIEW") == "TABLE" else replace_view)(
+        reader
+    )
+
+
 def _comment_on(reader: TokenReader) -> CommentOn | AlterSchema:
     """Read the statement after COMMENT ON."""
     if reader.accept_one("SCHEMA", "DATABASE") is not None:
@@ -170,7 +195,10 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
     "VACUUM": vacuum,
     "USE": use_branch,
     "CREATE TABLE": create_table,
-    "CREATE OR": create_or_replace,
+    "CREATE OR": _create_or_replace,
+    "CREATE VIEW": create_view,
+    "DROP VIEW": drop_view,
+    "ALTER VIEW": alter_view,
     "CREATE BRANCH": create_branch,
     "CREATE TAG": create_tag,
     "DROP TABLE": drop_table,
@@ -190,7 +218,7 @@ _FIRST: Mapping[str, Callable[[TokenReader], Node]] = {
 _ELSEWHERE = {
     "CREATE TEMP": "pass rows in views={name: rows}, or use WITH",
     "CREATE TEMPORARY": "pass rows in views={name: rows}, or use WITH",
-    "CREATE VIEW": "a lake has only tables: use WITH, or CREATE TABLE ... AS",
+    "CREATE MATERIALIZED": "CREATE TABLE ... AS keeps rows, CREATE VIEW the query",
     "CREATE INDEX": "files are found by their statistics: OPTIMIZE name ZORDER BY (columns)",
     "COPY": "`lakevilla create ROOT TABLE --from FILE` makes a table of a file, "
     "`lakevilla sql ROOT 'SELECT ...' --format csv` writes one, txn.append takes frames",
@@ -225,6 +253,11 @@ def parsed(statement: ScriptStatement, number: int, dialect: Dialect) -> Parsed:
         text, pasts = without_pasts(text, dialect)
     node = _node(text, dialect)
     changed = getattr(node.statement, "table", "") if isinstance(node, OfRows) else ""
+    if pasts and isinstance(node, CreateView):
+        raise InvalidOperation(
+            f"view {node.name} can't name a state of its tables: it shows that of the query which "
+            "uses it, as in SELECT * FROM view AT (VERSION => 3)"
+        )
     if pasts:
         takes_pasts = isinstance(node, OfRows | CreateTable | Explain)
         refuse_changed(changed if takes_pasts else pasts[0].view)
@@ -299,6 +332,8 @@ def named_tables(statement: Parsed) -> Iterator[str]:
                 yield from named_tables(one)
         case CreateTable(name=name, like=like):
             yield from (name,) if like is None else (name, like)
+        case CreateView(name=name) | DropView(name=name):
+            yield name
         case DropTable(name=name) | AlterTable(name=name) | RenameTable(name=name):
             yield name
         case Truncate(name=name) | CommentOn(name=name):

@@ -17,7 +17,15 @@ from lakevilla.sql.statements.statement import is_of_rows
 
 
 ShowKind = Literal[
-    "tables", "schemas", "versions", "transactions", "branches", "tags", "columns", "settings"
+    "tables",
+    "views",
+    "schemas",
+    "versions",
+    "transactions",
+    "branches",
+    "tags",
+    "columns",
+    "settings",
 ]
 _SHOWN = tuple(kind.upper() for kind in get_args(ShowKind))
 
@@ -74,7 +82,7 @@ def show(reader: TokenReader) -> Show:
     if what == "COLUMNS" and table is None:
         reader.refuse("SHOW COLUMNS without a table", "write SHOW COLUMNS FROM name")
     like = None
-    if what in ("TABLES", "SCHEMAS", "BRANCHES", "TAGS") and reader.accept("LIKE"):
+    if what in ("TABLES", "VIEWS", "SCHEMAS", "BRANCHES", "TAGS") and reader.accept("LIKE"):
         like = reader.string()
     return Show(what.lower(), like, table)
 

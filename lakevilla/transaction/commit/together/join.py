@@ -309,6 +309,7 @@ def _entries(
             dropped=part is not None and part.dropped,
             format=working.snapshot.format,
             catalog=working.snapshot.catalog,
+            view=working.snapshot.is_view,
             vacuumed_ms=None if known is None else known.vacuumed_ms,
             size=None if known is None else known.size,
             changed=0 if known is None else known.changed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -29,7 +29,7 @@ from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.context import Event
 from lakevilla.lake.frozen.mounts import mounted
 from lakevilla.lake.past import recorded_objects
-from lakevilla.sql.catalog import SCHEMAS, CatalogRead
+from lakevilla.sql.catalog import SCHEMAS, CatalogRead, NameRange
 from lakevilla.sql.expressions.types import type_name
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.location import is_external
@@ -245,7 +245,40 @@ def _table_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Ro
     tables = {} if head is None else head.tables.cached()
     if any(location not in tables for location in found.values()):
         tables = {**(yield from mounted(head)), **tables}
-    return (_table(txn, name, location, tables.get(location)) for name, location in found.items())
+    return (
+        _table(txn, name, location, tables.get(location))
+        for name, location in found.items()
+        if not _is_view(txn, location, tables)
+    )
+
+
+def view_rows(txn: TransactionState, names: NameRange) -> Program[dict[str, TableSnapshot]]:
+    """Return the states of the views in a range of names, by name; this is an observed read.
+
+    Raises
+    ------
+    InvalidOperation
+        The transaction does not see one state of the lake.
+    """
+    yield from catalog_rows(txn, CatalogRead("tables", names, columns=("name",)))
+    found = yield from tables_named(txn, names)
+    tables = {} if txn.head is None else txn.head.tables.cached()
+    if any(location not in tables for location in found.values()):
+        tables = {**(yield from mounted(txn.head)), **tables}
+    views = {name: place for name, place in found.items() if _is_view(txn, place, tables)}
+    errors = yield from touch_each(txn, views.values())
+    for error in errors:
+        if error is not None:
+            raise error
+    snapshots = {name: txn.work.tables[place].snapshot for name, place in views.items()}
+    return {name: one for name, one in snapshots.items() if one.is_view}
+
+
+def _is_view(txn: TransactionState, location: str, tables: Mapping[str, TableState]) -> bool:
+    if any(done.table == location for done in txn.work.done):
+        return txn.work.tables[location].snapshot.is_view
+    state = tables.get(location)
+    return state is not None and state.view
 
 
 def _table(txn: TransactionState, name: str, location: str, state: TableState | None) -> Row:

@@ -24,9 +24,6 @@ WITHOUT = {
     "indexes_with_ascdesc": "files are found by their statistics",
     "reflect_indexes_with_ascdesc": "files are found by their statistics",
     "temp_table_reflection": "a lake has no temporary tables",
-    "views": "a lake has no views",
-    "view_reflection": "a lake has no views",
-    "view_column_reflection": "a lake has no views",
     "temporary_tables": "a lake has no temporary tables",
     "implements_get_lastrowid": "rows have no ids",
     "time": "Delta has no type for a time of the day",
@@ -74,6 +71,9 @@ WITH = {
     "supports_bitwise_xor",
     "schemas",
     "savepoints",
+    "views",
+    "view_reflection",
+    "view_column_reflection",
     "schema_create_delete",
     "check_constraint_reflection",
     "comment_reflection",
@@ -89,10 +89,8 @@ LEFT_OUT = {
     "test_insert_from_select_autoinc_no_rows": "a lake has no autoincrement",
     "test_truediv_divisor[numeric_38_digit_divisor-typed]": "DuckDB divides decimals as doubles",
     "test_truediv_divisor[numeric_38_digit_divisor-untyped_function]": "as before",
-    "test_get_view_names": "a lake has no views",
     "test_string_length_reflection": "text has any length",
     "test_long_convention_name": "it makes an index, and looks for its name",
-    "test_without_metadata[use_schema1]": "it makes a view",
 }
 
 
