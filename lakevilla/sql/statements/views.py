@@ -6,7 +6,7 @@ a table of the lake, whatever common table expressions the query has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakevilla.sql.expressions.syntax.parameter_names import exp
@@ -40,6 +40,9 @@ def with_names(select: Select, names: Mapping[str, str], dialect: Dialect) -> Se
     text = named_parameters(select.sql, None) if dialect == "duckdb" else select.sql
     pieces: list[tuple[int, int, str]] = []
     for node in query_of(text, dialect).walk():
+        if isinstance(node, exp.Column):
+            pieces.extend(_qualifier(node, names, dialect))
+            continue
         if not isinstance(node, exp.Table):
             continue
         parts = table_parts(node)
@@ -51,6 +54,16 @@ def with_names(select: Select, names: Mapping[str, str], dialect: Dialect) -> Se
     for start, end, new in sorted(pieces, reverse=True):
         changed = changed[:start] + new + changed[end:]
     return select_of(changed, None, dialect)
+
+
+def _qualifier(
+    column: exp.Column, names: Mapping[str, str], dialect: Dialect
+) -> Iterator[tuple[int, int, str]]:
+    """Yield the place of a qualifier with a schema, ``s.v`` of ``s.v.c``, and the alias for it."""
+    parts = [part for name in ("catalog", "db", "table") if (part := column.args.get(name))]
+    if len(parts) > 1 and "/".join(part.name for part in parts) in names:
+        start, end = int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
+        yield start, end, quoted(parts[-1].name, dialect)
 
 
 def with_views(select: Select, views: Sequence[ViewText], dialect: Dialect) -> Select:

@@ -49,6 +49,8 @@ def test_a_view_is_read_by_every_statement_that_has_a_query(lake: lv.Lake) -> No
     assert rows(session, "FROM copy ORDER BY ALL") == [("jam", 8), ("x", 1)]
     text = "WITH stock AS (SELECT 'mine' AS sku) SELECT f.sku, stock.sku AS own FROM few f, stock"
     assert rows(session, text) == [("jam", "mine")]
+    text = "SELECT s.w.name, w.n, s.w.* FROM s.w WHERE s.w.n = 0 ORDER BY s.w.name"
+    assert [row[:2] for row in rows(session, text)] == [("jam", 0)]
     text = "WITH RECURSIVE a AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM a WHERE n < 2)"
     assert rows(session, f"{text} SELECT n, sku FROM a, few ORDER BY n") == [(1, "jam"), (2, "jam")]
     items = rows(session, "EXPLAIN SELECT * FROM few")
