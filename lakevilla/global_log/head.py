@@ -500,8 +500,10 @@ def first_head(
     are those of the base.
     """
     sequence = max(sequence, epoch.base.sequence)
+    has_view = now.format >= FORMAT_WITH_VIEWS or any(x.view for x in tables.cached().values())
+    needed = FORMAT_WITH_CLONES if clones else FORMAT_WITH_REFS
     return Head(
-        FORMAT_WITH_CLONES if clones else FORMAT_WITH_REFS,
+        FORMAT_WITH_VIEWS if has_view else needed,
         now.lake_id,
         now.root,
         nonce,

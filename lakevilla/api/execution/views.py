@@ -14,7 +14,8 @@ from lakevilla.api.execution.replacing import Place, is_there, place_of
 from lakevilla.api.frame import Frame
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableExists, TableNotFound
 from lakevilla.formats.views import VIEW_PROPERTY, ViewDefinition, encoded, view_of
-from lakevilla.global_log.head import FORMAT_WITH_VIEWS
+from lakevilla.global_log.head import FORMAT_WITH_VIEWS, Head
+from lakevilla.global_log.repo import load_tables
 from lakevilla.sql.catalog import NameRange, is_reserved
 from lakevilla.sql.statements.select import Select, quoted, select_of
 from lakevilla.sql.statements.views import ViewText, with_names, with_views
@@ -82,14 +83,19 @@ class _Views:
     def named(self, select: Select, frames: Collection[str], within: tuple[str, ...]) -> Select:
         """Return the query, which names the views by their new names; note their texts."""
         names: dict[str, str] = {}
-        for path, name in select.spellings:
-            if path in frames or is_reserved(path):
-                continue
-            location = self._executor.resolve_in_sql(name)
+        executor = self._executor
+        meant = {
+            path: (executor.resolve_in_sql(name), name)
+            for path, name in select.spellings
+            if not (path in frames or is_reserved(path))
+        }
+        head = _known_head(executor)
+        executor.run(load_tables(head, [location for location, _ in meant.values()]))
+        for path, (location, name) in meant.items():
             called = self._called.get(location) or self._noted(location, name, within)
             if called is not None:
                 names[path] = called
-        return with_names(select, names, self._executor.dialect)
+        return with_names(select, names, executor.dialect)
 
     def _noted(self, location: str, name: str, within: tuple[str, ...]) -> str | None:
         """Note the view at a location, after the views that it reads; None if it is a table."""
@@ -132,7 +138,7 @@ def mistaken_view(
     for path, name in statement.spellings:
         if path in frames or is_reserved(path):
             continue
-        with suppress(TableNotFound):
+        with suppress(LakeVillaError):
             if not is_view(executor, name):
                 continue
             one = f"SELECT * FROM {quoted(path, executor.dialect)}"
@@ -268,9 +274,8 @@ def _columns(
 
 def may_have_views(executor: Executor[Frame]) -> bool:
     """Return whether the lake may have a view, by the HEAD that is known, or the transaction."""
-    state = executor.state
-    held = state.bound.held or executor.client.context.held
-    if held is not None and held.head.format >= FORMAT_WITH_VIEWS:
+    state, head = executor.state, _known_head(executor)
+    if head is not None and head.format >= FORMAT_WITH_VIEWS:
         return True
     return state.state is Status.OPEN and any(
         state.work.tables[done.table].snapshot.is_view for done in state.work.done
@@ -281,9 +286,15 @@ def _is_known_as_view(executor: Executor[Frame], location: str) -> bool:
     working = executor.state.work.tables.get(location)
     if working is not None:
         return working.snapshot.is_view
-    held = executor.state.bound.held or executor.client.context.held
-    state = None if held is None else held.head.tables.peek(location)
+    head = _known_head(executor)
+    state = None if head is None else head.tables.peek(location)
     return state is not None and state.view
+
+
+def _known_head(executor: Executor[Any]) -> Head | None:
+    """Return the HEAD to which the transaction is bound, or else the newest known one."""
+    held = executor.state.bound.held or executor.client.context.held
+    return None if held is None else held.head
 
 
 def name_the_view(error: LakeVillaError, view: str) -> None:

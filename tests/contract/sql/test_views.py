@@ -226,6 +226,22 @@ def test_a_merge_of_a_view_that_both_sides_have_replaced_is_a_conflict(lake: lv.
     assert rows(lake, "FROM few") == [(2,)]
 
 
+def test_the_head_of_a_branch_with_views_has_their_format(tmp_path: Path) -> None:
+    lake = lv.connect(tmp_path / "plain")
+    lake.create_table("t", [{"n": 1}])
+    lake.branch("etl")
+    lake.on("etl").session().sql("CREATE VIEW v AS SELECT n FROM t")
+    lake.run(lambda txn: txn.append("t", [{"n": 2}]))
+    lake.rebase("etl")
+    lake.merge("etl")
+    lake.branch("next")
+    for one in (lake.on("etl"), lake, lake.on("next")):
+        assert rows(one, "SELECT count(*) FROM v") == [(2,)]
+        held = inside(one).context.held
+        assert held is not None
+        assert held.head.format == FORMAT_WITH_VIEWS
+
+
 def test_a_branch_is_rebased_on_new_views(lake: lv.Lake) -> None:
     lake.branch("etl")
     lake.on("etl").run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 1}]))
@@ -342,6 +358,9 @@ def test_a_rebuilt_head_knows_which_names_are_views(lake: lv.Lake) -> None:
     again.recover(rebuild_head=True)
     assert [name for name, _ in rows(again.session(), "SHOW VIEWS")] == ["few", "more"]
     assert [one.name for one in again.tables()] == ["stock"]
+    held = inside(again).context.held
+    assert held is not None
+    assert held.head.format == FORMAT_WITH_VIEWS
 
 
 def test_upkeep_passes_over_views(lake: lv.Lake) -> None:
