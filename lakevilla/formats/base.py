@@ -216,7 +216,7 @@ class TableSnapshot(Protocol):
 
     @property
     def is_view(self) -> bool:
-        """True if the state is that of a view (docs/design/0078-views-of-sql.md)."""
+        """True if the state is that of a view (docs/design/0077-views-of-sql.md)."""
 
     @property
     def append_only(self) -> bool: ...

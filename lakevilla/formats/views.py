@@ -1,4 +1,4 @@
-"""Views: tables without rows that stand for a query (docs/design/0078-views-of-sql.md).
+"""Views: tables without rows that stand for a query (docs/design/0077-views-of-sql.md).
 
 A view is a Delta table with a property that has its text, and with a feature that binds readers. So
 it is created, replaced, dropped, renamed, branched and merged as a table is, and a client that does

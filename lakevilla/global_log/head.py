@@ -159,7 +159,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     it yet. ``refreshed``: for an Iceberg table, the commit object that lists the tags of its files
     (docs/design/0038-reuse.md). ``released_by``: the ``unregister`` that releases the table's claim
     (docs/design/0051-claims-let-go.md). ``view``: it is a view, whose definition its log has
-    (docs/design/0078-views-of-sql.md).
+    (docs/design/0077-views-of-sql.md).
     """
 
     table_id: str

@@ -113,7 +113,7 @@ class Replace(Overwrite, frozen=True, tag="replace", omit_defaults=True):
     It is an operation type of its own, as a refresh is. ``revives``: the table was dropped from the
     lake, and this operation adds it again (docs/design/0047-names-taken-up.md). ``after_drop``: the
     transaction itself has dropped what was there, and may put a view in the place of a table, or a
-    table in that of a view (docs/design/0078-views-of-sql.md).
+    table in that of a view (docs/design/0077-views-of-sql.md).
     """
 
     partition_by: tuple[str, ...] = ()
