@@ -6,11 +6,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lakevilla as lv
-from lakevilla.cli.lakes import lake_of
+from lakevilla.cli.lakes import lake_names, lake_of
 from lakevilla.display import shown_text
 from lakevilla.errors import InvalidOperation, LakeVillaWarning
 from lakevilla.store.location import root_location
@@ -110,7 +111,7 @@ def open_lake(
             files_outside=_listed(outside),
             settings=lv.Settings(stores=stores, sql_uris=sql_uris),
         )
-    _check_directory(lake.root, new)
+    _check_directory(lake.root, root, new)
     for warning in noted:
         print(shown_text(str(warning.message)), file=sys.stderr)
     warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these warnings
@@ -128,14 +129,18 @@ def _flag(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _check_directory(root: str, new: bool) -> None:
-    """Refuse a local root that is not a directory."""
+def _check_directory(root: str, given: str, new: bool) -> None:
+    """Refuse a local root that is not a directory; ``given`` is its spelling, or a lake's name."""
     place = root_location(root)
     path = Path(f"/{place.path}")
     if place.scheme != "file" or path.is_dir():
         return
     if not new:
+        known = lake_names() if "/" not in given else []
+        near = get_close_matches(given, known, 1)
+        meant = f"did you mean the lake {near[0]}? " if near else ""
+        listed = ", or its name, which `lakevilla config` lists" if known else ""
         raise InvalidOperation(
-            f"there is no directory {path}: check the root; `mkdir` makes one for a new lake, and "
-            "`lakevilla create` makes it with its first table"
+            f"there is no directory {path}: {meant}check the root{listed}; `mkdir` makes one for a "
+            "new lake, and `lakevilla create` makes it with its first table"
         )

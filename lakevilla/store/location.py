@@ -126,10 +126,12 @@ def parse_location(text: str) -> Location:
     scheme = _SCHEMES.get(match[1].lower())
     if scheme is None:
         raise InvalidOperation(
-            f"location {text!r} has the unknown scheme {match[1]!r}; "
+            f"location {_without_secrets(text)!r} has the unknown scheme {match[1]!r}; "
             f"use one of s3, gs, az, abfss, file, memory or a local path"
         )
     authority, path = match[2], match[3]
+    if scheme == "az":
+        _refuse_token(text)
     if scheme == "file":
         if authority not in ("", "localhost"):
             raise InvalidOperation(
@@ -145,7 +147,8 @@ def parse_location(text: str) -> Location:
             f"a {scheme} location must not carry credentials; pass them in storage_options"
         )
     if not authority and scheme not in ("file", "memory"):
-        raise InvalidOperation(f"location {text!r} names no bucket; write {scheme}://bucket/path")
+        place = "container" if scheme == "az" else "bucket"
+        raise InvalidOperation(f"location {text!r} names no {place}; write {scheme}://{place}/path")
     return Location(scheme, authority, _clean(path, text))
 
 
@@ -230,12 +233,13 @@ def refuse_half_scheme(text: str) -> None:
     scheme, colon, path = text.partition(":")
     if colon and scheme.lower() in _FOREIGN_SCHEMES and not path.startswith("//"):
         raise InvalidOperation(
-            f"location {text!r} is no directory here: give the URI of the object store, such as "
-            "s3://bucket/path, or the path where it is mounted"
+            f"location {_without_secrets(text)!r} is no directory here: give the URI of the object "
+            "store, such as s3://bucket/path, or the path where it is mounted"
         )
     if colon and scheme.lower() in _SCHEMES and not path.startswith("//"):
         raise InvalidOperation(
-            f"location {text!r} is half a URI: write {scheme}://{path.lstrip('/')}, with two "
+            f"location {_without_secrets(text)!r} is half a URI: write "
+            f"{_without_secrets(f'{scheme}://' + path.lstrip('/'))}, with two "
             "slashes, and a third where no host is named"
         )
 
@@ -267,6 +271,7 @@ def check_key(key: str) -> str:
     return key
 
 
+_USER = re.compile(r"^(https?:/*(?=[^/]*@)|[a-z][a-z0-9+.-]*:/*(?=[^/]*:[^/]*@))[^/]*@", re.I)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -308,6 +313,11 @@ def _clean(path: str, given: str) -> str:
     return "/".join(parts)
 
 
+def _without_secrets(uri: str) -> str:
+    """Return a URI for messages, without what may be a password or a token."""
+    return _USER.sub(r"\1", uri.partition("?")[0])
+
+
 def _refuse_dots(path: str, given: str) -> None:
     if ".." in unquote(path).split("/"):
         raise InvalidOperation(f"location {given!r} has '..' in it; write the path without it")
@@ -331,6 +341,10 @@ _AZURE_HOST = re.compile(
     r"(?P<account>[^.@/]+)(?P<zone>\.z\d+)?(?:\.privatelink)?\.(?:dfs|blob)\."
     r"(?P<cloud>core\.(?:windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)|storage\.azure\.net)"
 )
+#: https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
+_CONTAINER = re.compile(r"\$?[a-z0-9-]+")
+#: The signature of a token (SAS) behind a location.
+_TOKEN = re.compile(r"\?(?:.*&)?sig=", re.DOTALL)
 _ONELAKE = re.compile(r"(?:^|\.)fabric\.microsoft\.com$")
 
 
@@ -383,7 +397,12 @@ def azure_authorities(place: Location) -> list[str]:
 
 
 def _azure_authority(text: str, authority: str) -> str:
-    container, at, host = authority.partition("@")
+    container, at, host = authority.rpartition("@") if "@" in authority else (authority, "", "")
+    if at and (":" in container or "@" in container):
+        # Nothing before the @ is repeated: it may be a secret.
+        raise InvalidOperation(
+            "a location on Azure must not carry credentials; pass them in storage_options"
+        )
     account = account_at(host if at else container)
     if ("." in container and not at) or (at and account is None):
         raise InvalidOperation(
@@ -391,19 +410,50 @@ def _azure_authority(text: str, authority: str) -> str:
             "abfss://container@account.dfs.core.windows.net/path: correct it; if the account has "
             "another host, write az://container/path, and AZURE_STORAGE_ENDPOINT in storage_options"
         )
+    if container:
+        _check_container(container)
     return f"{container}@{account}" if at else container
+
+
+def _check_container(container: str) -> None:
+    if not _CONTAINER.fullmatch(container):
+        raise InvalidOperation(
+            f"the container can't have the name {container!r}, as Azure's have lower-case letters, "
+            "digits and hyphens: correct it, and write / between the container and the path"
+        )
 
 
 def _https_location(text: str, account: str, path: str) -> Location:
     if "?" in path:
-        raise InvalidOperation(
-            f"location {text.partition('?')[0]!r} is followed by a token: leave it out of the "
-            "location, and pass it as AZURE_STORAGE_SAS_TOKEN in storage_options"
-        )
+        raise _followed_by_token(text)
     container, _, rest = path.lstrip("/").partition("/")
     if not container:
-        raise InvalidOperation(f"location {text!r} names no container; write {text}/container/path")
+        place = text.rstrip("/")
+        raise InvalidOperation(
+            f"location {text!r} names no container; write {place}/container/path"
+        )
+    _check_container(container)
+    # A URL for browsers, unlike the other spellings: Azure's portal writes a space as %20.
+    try:
+        rest = unquote(rest, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidOperation(
+            f"location {text!r} has a % that is followed by no character of UTF-8: write the URL "
+            "as Azure's portal shows it, or abfss://container@account.dfs.core.windows.net/path"
+        ) from None
     return Location("az", f"{container}@{account}", _clean(rest, text))
+
+
+def _refuse_token(text: str) -> None:
+    if _TOKEN.search(text):
+        raise _followed_by_token(text)
+
+
+def _followed_by_token(text: str) -> InvalidOperation:
+    return InvalidOperation(
+        f"location {text.partition('?')[0]!r} is followed by a token: leave it out of the "
+        "location, and pass it as AZURE_STORAGE_SAS_TOKEN in storage_options"
+    )
 
 
 # -------------------- home

@@ -204,6 +204,12 @@ def make_view(
         return
     if there and replaces:
         refuse_kind(executor, name, "view")
+    if there and not replaces:
+        found = "view" if is_view(executor, name) else "table"
+        instead = "CREATE OR REPLACE VIEW defines it again" if found == "view" else "write to it"
+        raise TableExists(
+            f"{found} {name} exists already: {instead}, or choose another name", table=name
+        )
     location = executor.resolve(name, also_renamed=True)
     schema = _columns(executor, location, name, view)
     properties = {VIEW_PROPERTY: encoded(view)} | ({"comment": comment} if comment else {})

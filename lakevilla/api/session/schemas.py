@@ -13,6 +13,7 @@ from lakevilla.api.execution.schemas import (
     made_schemas,
     namespace_of,
 )
+from lakevilla.api.execution.views import may_have_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.transaction import Transaction
@@ -22,7 +23,7 @@ from lakevilla.sql.catalog import HIGHEST, CatalogRead, NameRange
 from lakevilla.sql.statements.catalog import MAIN_SCHEMA
 from lakevilla.sql.statements.script.schemas import AlterSchema, CreateSchema, DropSchema
 from lakevilla.store.location import is_external
-from lakevilla.transaction.verbs.catalog.rows import catalog_rows
+from lakevilla.transaction.verbs.catalog.rows import catalog_rows, view_rows
 
 __all__ = ["change_schema", "known_schemas", "properties_of_schema"]
 
@@ -44,7 +45,7 @@ def change_schema(txn: Transaction[Frame], node: CreateSchema | AlterSchema | Dr
 def known_schemas(state: Reads[Frame]) -> dict[str, Properties]:
     """Return the schemas of a state by name, sorted, with their properties.
 
-    A schema was made by name, or is the directory of a table.
+    A schema was made by name, or is the directory of a table or a view.
     """
     executor = state._executor
     made = made_schemas(executor.client, executor.schema_changes)
@@ -109,7 +110,7 @@ def _drop(txn: Transaction[Frame], node: DropSchema) -> None:
 
 
 def _below(executor: Executor[Frame], name: str, made: Iterable[str]) -> bool:
-    """Return whether a schema has tables or schemas."""
+    """Return whether a schema has tables, views or schemas."""
     return any(one.startswith(f"{name}/") for one in made) or bool(_tables(executor, _within(name)))
 
 
@@ -118,11 +119,12 @@ def _within(name: str) -> NameRange:
 
 
 def _tables(executor: Executor[Frame], names: NameRange) -> list[str]:
-    """Return the names of the tables that the transaction sees; this is an observed read."""
+    """Return the names of the tables and views that the transaction sees, which is observed."""
     read = CatalogRead("tables", names, columns=("name",))
     with executor.verb_scope("schema"):
-        rows = executor.run(catalog_rows(executor.state, read))
-    found = rows["name"].to_pylist()
+        found = executor.run(catalog_rows(executor.state, read))["name"].to_pylist()
+        if may_have_views(executor):
+            found = sorted([*found, *executor.run(view_rows(executor.state, names))])
     return [name for name in found if name in names and not is_external(name)]
 
 

@@ -11,12 +11,13 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.reads import Reads
 from lakevilla.api.session.planning import Host
-from lakevilla.api.session.schemas import known_schemas
+from lakevilla.api.session.schemas import known_schemas, properties_of_schema
 from lakevilla.formats.layout import Layout
 from lakevilla.formats.views import view_of
 from lakevilla.results import OperationResult
 from lakevilla.sql.catalog import NameRange
 from lakevilla.sql.expressions.types import type_name
+from lakevilla.sql.statements.catalog import MAIN_SCHEMA
 from lakevilla.sql.statements.script.schemas import COMMENT
 from lakevilla.sql.statements.script.showing import Describe, Show
 from lakevilla.transaction.verbs.catalog.rows import view_rows
@@ -78,9 +79,10 @@ def shown(
     """Return the rows of a SHOW statement, in a transaction or a snapshot."""
     match node.what:
         case "tables":
-            return _named(state, "SELECT name, format FROM lakevilla_tables", node.like)
+            text = f"SELECT name, format FROM lakevilla_tables{_in_schema(state, node.schema)}"
+            return _named(state, text, node.like)
         case "views":
-            return _views(state, node.like)
+            return _views(state, node)
         case "schemas":
             return _schemas(state, node.like)
         case "branches" | "tags":
@@ -126,24 +128,42 @@ def asked(
     return rows
 
 
-def _named(state: Reads[Frame], text: str, like: str | None) -> Frame:
+def _named(
+    state: Reads[Frame], text: str, like: str | None, views: Mapping[str, object] | None = None
+) -> Frame:
     """Return the rows of a query with a column ``name``, filtered by SHOW's pattern, if any."""
     if like is None:
-        return asked(state, f"{text} ORDER BY name")
+        return asked(state, f"{text} ORDER BY name", views=views)
     joined = "AND" if " WHERE " in text else "WHERE"
-    return asked(state, f"{text} {joined} name LIKE :pattern ORDER BY name", {"pattern": like})
+    text = f"{text} {joined} name LIKE :pattern ORDER BY name"
+    return asked(state, text, {"pattern": like}, views)
 
 
-def _views(state: Reads[Frame], like: str | None) -> Frame:
+def _in_schema(state: Reads[Frame], schema: str | None) -> str:
+    """Return the condition that a name is one of a schema's own; refuse a schema there is none."""
+    if schema is None:
+        return ""
+    properties_of_schema(state, schema)  # it exists
+    if schema == MAIN_SCHEMA:
+        return " WHERE instr(name, '/') = 0"
+    above = f"{schema}/".replace("'", "''")
+    size = len(schema) + 1
+    return (
+        f" WHERE substring(name, 1, {size}) = '{above}' "
+        f"AND instr(substring(name, {size + 1}), '/') = 0"
+    )
+
+
+def _views(state: Reads[Frame], node: Show) -> Frame:
     """Return the views by name, with their texts."""
     found = views_of_state(state)
     rows = pa.Table.from_pylist(
         [{"name": name, "text": text} for name, text in found.items()], _VIEWS
     )
-    if like is None:
+    if node.schema is None and node.like is None:
         return state._executor.framed(rows)
-    text = "SELECT * FROM views WHERE name LIKE :pattern ORDER BY name"
-    return asked(state, text, {"pattern": like}, {"views": rows})
+    text = f"SELECT * FROM views{_in_schema(state, node.schema)}"
+    return _named(state, text, node.like, {"views": rows})
 
 
 def views_of_state(state: Reads[Frame]) -> dict[str, str]:

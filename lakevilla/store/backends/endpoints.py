@@ -6,6 +6,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from lakevilla.errors import InvalidOperation
@@ -62,9 +63,9 @@ def check_endpoints(
         source, endpoint = given[0]
         if urlsplit(endpoint).scheme.lower() == "http":
             raise InvalidOperation(
-                f"{source} is {endpoint!r}, which is plain HTTP, and that is off: for a local "
-                f"endpoint pass {_PREFIXES[provider]}ALLOW_HTTP='true' in storage_options, or set "
-                "it in the environment; for any other write https://"
+                f"{source} is {_public(endpoint)!r}, which is plain HTTP, and that is off: for "
+                f"a local endpoint pass {_PREFIXES[provider]}ALLOW_HTTP='true' in storage_options, "
+                "or set it in the environment; for any other write https://"
             )
 
 
@@ -94,6 +95,12 @@ def shown_endpoint(
     return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
 
 
+def _public(endpoint: str) -> str:
+    """Return an endpoint without what may be a password or a token."""
+    url = urlsplit(endpoint)
+    return url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
 def endpoint_options(
     provider: str, options: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
@@ -118,7 +125,8 @@ def _check_url(source: str, endpoint: str) -> None:
         url, host = urlsplit(""), None
     whole = not any(character.isspace() or not character.isprintable() for character in endpoint)
     if url.scheme.lower() not in ("http", "https") or not host or not whole:
-        shown = repr(endpoint) if "@" not in endpoint else "no URL"  # it may hold a secret
+        # What it holds may be a secret.
+        shown = repr(endpoint) if not {"@", "?"} & set(endpoint) else "no URL"
         raise InvalidOperation(
             f"{source} is {shown}: write a URL with its scheme, such as https://host:9000, or "
             "leave it out for the provider's own"
@@ -144,8 +152,8 @@ def _check_emulator(
         url = urlsplit(endpoint)
         if _names_no_account(url.hostname or "") and not url.path.strip("/"):
             raise InvalidOperation(
-                f"{source} is {endpoint!r}, and an emulator's endpoint ends with the account's "
-                f"name: write {endpoint.rstrip('/')}/{_EMULATOR}"
+                f"{source} is {_public(endpoint)!r}, and an emulator's endpoint ends with the "
+                f"account's name: write {_public(endpoint).rstrip('/')}/{_EMULATOR}"
             )
 
 
@@ -256,8 +264,7 @@ def _refuse_others_secrets(
 ) -> None:
     """Refuse the key or token of another account; one in the options comes before all others."""
     held = [option for option in config if option in _ACCOUNT_SECRETS]
-    named = next((config[option] for option in _ACCOUNT_NAME if option in config), None)
-    where = "in storage_options"
+    named, where = _account_named(config, {}), "in storage_options"
     if not held:
         held = [
             variable
@@ -288,7 +295,9 @@ def _refuse_stronger(config: Mapping[str, str], environment: Mapping[str, str]) 
 
 def _account_named(options: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
     named = [options[option] for option in _ACCOUNT_NAME if option in options]
-    return named[0] if named else environment.get(_ACCOUNT_NAME[0].upper())
+    name = named[0] if named else environment.get(_ACCOUNT_NAME[0].upper(), "")
+    # Azure has lower case only, and so has the account of a location.
+    return name.lower() or None
 
 
 def _account_behind(endpoint: str) -> str | None:
@@ -363,6 +372,25 @@ _HADOOP = {
 }
 #: adlfs's and DuckDB's names, whose text has the values of several options.
 _CONNECTION_STRINGS = ("connection_string", "azure_storage_connection_string")
+#: Names that a misspelt one may mean: those that the guides have.
+_KNOWN = sorted(
+    {
+        *PYICEBERG.values(),
+        *_HADOOP.values(),
+        *_ACCOUNT_NAME[:1],
+        *_USES_EMULATOR[:1],
+        *(names[0] for names in (*_ENDPOINTS.values(), *_ALLOWS_HTTP.values())),
+        "aws_endpoint_url",
+        "azure_client_id",
+        "azure_client_secret",
+        "azure_storage_authority_host",
+        "azure_tenant_id",
+        "azure_use_azure_cli",
+        "google_application_credentials",
+        "google_service_account_key",
+        "google_skip_signature",
+    }
+)
 
 
 def advice_for(name: str) -> str:
@@ -383,6 +411,9 @@ def advice_for(name: str) -> str:
         )
     if name.startswith("catalog."):
         return "a catalog is given by catalogs={'name': {'uri': ...}}"
-    if name.startswith("azure"):
-        return "correct its name (docs/guides/azure.md lists them)"
-    return "correct its name, or for a profile or an assumed role pass boto3_session"
+    near = get_close_matches(name, _KNOWN, 1, 0.8)
+    meant = f"did you mean {near[0]}? " if near else ""
+    for begin, guide in (("azure", "azure"), ("google", "gcs")):
+        if name.startswith(begin):
+            return f"{meant}correct its name (docs/guides/{guide}.md lists them)"
+    return f"{meant}correct its name, or for a profile or an assumed role pass boto3_session"

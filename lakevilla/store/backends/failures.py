@@ -83,8 +83,8 @@ _HINTS = {
 _HINTS_OF_CODES = {
     "AuthorizationPermissionMismatch": "the identity, or the token, may not do this: give it the "
     "role Storage Blob Data Contributor on the container, or the permissions racwdl",
-    "AuthorizationFailure": "the account's network rules, the key or the token forbid it: check "
-    "{credentials} " + _WHERE + ", or allow this machine's network",
+    "AuthorizationFailure": "the account's network rules, the key or the token forbid it, or the "
+    "token has expired: check {credentials} " + _WHERE + ", or allow this machine's network",
     "KeyBasedAuthenticationNotPermitted": "the account refuses keys: pass an identity, such as "
     "AZURE_CLIENT_ID with its secret",
     "PublicAccessNotPermitted": "the container can't be read without credentials: set "
@@ -95,6 +95,8 @@ _HINTS_OF_CODES = {
     "rules",
     "BlobImmutableDueToPolicy": "a policy keeps this object as it is: exclude the lake from it",
     "LeaseIdMissing": "another client holds a lease on the object: break the lease",
+    "InvalidResourceName": "the container, or the object, has a name that Azure does not take: "
+    "correct it in the root",
     "OutOfRangeInput": "the name of the object, or a part of the request, is too long",
 }
 #: Those that hold for any request to the store.
@@ -106,6 +108,8 @@ _OF_STORE = frozenset(
         "ContainerBeingDeleted",
     }
 )
+#: Azure's words about a token (SAS) whose time is over, or has not come.
+_NOT_NOW = "Signature not valid in the specified time frame"
 #: Error codes about the credentials themselves, for any request.
 _BAD_CREDENTIALS = frozenset(
     {
@@ -132,6 +136,11 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
     no_token = _NO_TOKEN.match(text)
     if no_token is not None:
         return _token_failure(text, no_token[1] is not None, names)
+    if code == "AuthenticationFailed" and _NOT_NOW in text:
+        return _of_store(
+            f"{status_text}: the token (SAS) has expired, or is not valid yet: set a new one as "
+            f"AZURE_STORAGE_SAS_TOKEN {_WHERE}, or correct this machine's clock"
+        )
     if code in _HINTS_OF_CODES:
         hint = _HINTS_OF_CODES[code].format_map(names._asdict())
         failure = _of_store if code in _OF_STORE else _permanent

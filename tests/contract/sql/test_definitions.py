@@ -415,3 +415,15 @@ def test_a_table_that_is_renamed_by_its_last_name_stays_in_its_schema(
 ) -> None:
     session.sql(f"CREATE TABLE {old} AS SELECT 1 AS n; ALTER TABLE {old} RENAME TO {new}")
     assert [row["name"] for row in rows(session, "SHOW TABLES")] == [name]
+
+
+def test_what_a_transaction_makes_and_renames_is_listed_by_its_new_name(session: Session) -> None:
+    session.sql("CREATE TABLE other AS SELECT 1 AS n; BEGIN")
+    session.sql("CREATE TABLE sales.a AS SELECT 1 AS n; ALTER TABLE sales.a RENAME TO b")
+    session.sql("CREATE VIEW v AS FROM sales.b; ALTER VIEW v RENAME TO w")
+    assert [row["name"] for row in rows(session, "SHOW TABLES LIKE 'sales%'")] == ["sales/b"]
+    assert [row["name"] for row in rows(session, "SHOW VIEWS")] == ["w"]
+    text = "SELECT table_name FROM information_schema.columns ORDER BY ALL"
+    assert [row["table_name"] for row in rows(session, text)] == ["b", "other", "w"]
+    session.sql("DROP SCHEMA sales CASCADE; DROP VIEW w; COMMIT")
+    assert [row["name"] for row in rows(session, "SHOW TABLES")] == ["other"]

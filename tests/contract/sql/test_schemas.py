@@ -44,6 +44,23 @@ def test_an_empty_schema_is_listed_with_its_comment_until_it_is_dropped(lake: lv
     assert names(lake) == ["main"]
 
 
+def test_the_tables_and_views_of_one_schema_are_listed(lake: lv.Lake) -> None:
+    session = lake.session()
+    for name in ("a", "lab.b", "lab.eu.c", "l_b.d"):
+        session.sql(f"CREATE TABLE {name} (x INT); CREATE VIEW {name}_v AS SELECT x FROM {name}")
+
+    def listed(text: str) -> list[str]:
+        return [row["name"] for row in rows(session, text)]
+
+    assert listed("SHOW TABLES FROM lab") == listed("SHOW TABLES IN lab LIKE '%b'") == ["lab/b"]
+    assert listed("SHOW TABLES IN l_b") == ["l_b/d"]
+    assert listed("SHOW TABLES FROM main") == ["a"]
+    assert listed("SHOW VIEWS FROM lab.eu") == ["lab/eu/c_v"]
+    assert listed("SHOW VIEWS IN main LIKE 'b%'") == []
+    with pytest.raises(lv.InvalidOperation, match="schema labb does not exist: SHOW SCHEMAS"):
+        session.sql("SHOW TABLES FROM labb")
+
+
 def test_properties_of_a_schema_are_set_changed_and_removed(lake: lv.Lake) -> None:
     session = lake.session()
     session.sql("CREATE SCHEMA lab WITH PROPERTIES ('owner' = 'ada', team = 'a')")
@@ -83,6 +100,30 @@ def test_a_schema_is_dropped_with_its_tables_in_one_transaction(lake: lv.Lake) -
     assert names(lake) == ["main"]
     assert [one.name for one in lake.tables()] == ["labs"]
     assert lake.history(1)[0].version == before + 1
+
+
+def test_a_schema_is_the_directory_of_its_views_too(lake: lv.Lake) -> None:
+    session = lake.session()
+    session.sql("CREATE VIEW lab.few AS SELECT 1 AS n")
+    assert names(lake) == ["lab", "main"]
+    with pytest.raises(lv.InvalidOperation, match="schema lab already exists"):
+        session.sql("CREATE SCHEMA lab")
+    with pytest.raises(lv.InvalidOperation, match="not empty, lab/few is in it"):
+        session.sql("DROP SCHEMA lab")
+    session.sql("BEGIN; CREATE VIEW lab.own AS SELECT 2 AS n; DROP SCHEMA lab CASCADE")
+    assert rows(session, "SHOW VIEWS") == []
+    session.sql("COMMIT")
+    assert rows(session, "SHOW VIEWS") == []
+    assert names(lake) == ["main"]
+
+
+def test_a_view_made_beside_a_drop_of_its_schema_is_in_conflict_with_it(lake: lv.Lake) -> None:
+    session = lake.session()
+    session.sql("CREATE VIEW lab.few AS SELECT 1 AS n; BEGIN; DROP SCHEMA lab CASCADE")
+    lv.connect(lake.root).session().sql("CREATE VIEW lab.more AS SELECT 2 AS n")
+    with pytest.raises(lv.ConflictError):
+        session.sql("COMMIT")
+    assert [row["name"] for row in rows(session, "SHOW VIEWS")] == ["lab/few", "lab/more"]
 
 
 def test_a_transaction_sees_its_schemas_and_others_see_them_once_it_commits(lake: lv.Lake) -> None:

@@ -106,6 +106,15 @@ def test_the_name_of_a_dropped_view_is_free_for_views_and_tables(lake: lv.Lake) 
     assert rows(lake, "FROM few") == [(6,)]
 
 
+def test_the_name_of_a_view_that_exists_says_how_to_define_it_again(lake: lv.Lake) -> None:
+    session = lake.session()
+    with pytest.raises(lv.TableExists, match="view few exists already: CREATE OR REPLACE VIEW"):
+        session.sql("CREATE VIEW few AS SELECT 1 AS n")
+    with pytest.raises(lv.TableExists, match="table stock exists already: write to it, or choose"):
+        session.sql("CREATE VIEW stock AS SELECT 1 AS n")
+    session.sql("CREATE VIEW IF NOT EXISTS few AS SELECT 1 AS n")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -49,6 +49,16 @@ def test_a_lake_is_named_listed_used_and_its_name_deleted(root: str) -> None:
     assert (Path(root) / "stock").is_dir()
 
 
+def test_the_name_of_a_lake_that_is_misspelt_is_met_with_the_one_that_was_meant(root: str) -> None:
+    said = invoke("tables", "prdo", status=2).stderr
+    assert "lakevilla config" not in said
+    invoke("config", "prod", root)
+    said = " ".join(invoke("tables", "prdo", status=2).stderr.split())
+    assert "did you mean the lake prod? check the root, or its name, which `lakevilla conf" in said
+    assert "or its name" in invoke("tables", "other", status=2).stderr
+    assert "the lake prod" not in invoke("tables", "./prdo", status=2).stderr
+
+
 def test_a_named_lake_connects_with_its_options_and_those_of_the_command_win(root: str) -> None:
     invoke("config", "prod", root, "-o", "sql_uris=perhaps")
     assert "sql_uris is true or false" in invoke("tables", "prod", status=2).stderr

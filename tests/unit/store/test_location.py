@@ -15,6 +15,7 @@ from lakevilla.store.location import (
     in_account,
     normalise_location,
     parse_location,
+    refuse_half_scheme,
     root_location,
 )
 
@@ -110,6 +111,11 @@ def test_a_table_has_one_location_however_its_name_is_spelled(
         ("az://box", "abfss://box@account.example.org/t", "not of the form"),
         ("az://box", "abfss://account.dfs.core.windows.net/box/t", "not of the form"),
         ("az://box", "https://account.blob.core.windows.net", "names no container"),
+        ("az://box", "az:///t", "no container; write az://container/path"),
+        ("az://box", "https://account.blob.core.windows.net/", "windows.net/container/path"),
+        ("az://box", "az://other\\\\t", "lower-case letters, digits and hyphens"),
+        ("az://box", "abfss://Box@account.dfs.core.windows.net/t", "can't have the name 'Box'"),
+        ("az://box", "https://account.blob.core.windows.net/a_b/t", "can't have the name 'a_b'"),
         ("az://box", "https://example.org/box/t", "unknown scheme"),
         ("az://box", "abfss://work@onelake.dfs.fabric.microsoft.com/i.Lakehouse/t", "OneLake"),
         ("az://box", "https://onelake.dfs.fabric.microsoft.com/work/i.Lakehouse/t", "OneLake"),
@@ -131,16 +137,65 @@ def test_a_directory_that_can_not_be_read_is_refused_with_its_name(
         root_location("/proc/1/root")
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "az://box/t?sv=1&sig=hunter2",
+        "abfss://box@account.dfs.core.windows.net/t?sig=hunter2&sv=1",
+        "https://account.blob.core.windows.net/box/t?sv=1&sig=hunter2",
+        "abfss://box:hunter2@account.dfs.core.windows.net/t",
+        "abfss://box:hunter2@account/t",
+        "abfss://box@hunter2@account.dfs.core.windows.net/t",
+    ],
+)
+def test_a_token_in_a_location_on_azure_is_refused_and_not_repeated(location: str) -> None:
+    with pytest.raises(InvalidOperation, match="in storage_options") as error:
+        root_location(location)
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_question_mark_in_a_path_on_azure_is_part_of_it() -> None:
+    assert root_location("az://box/a?b=c/t").path == "a?b=c/t"
+
+
 def test_credentials_in_a_location_are_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidOperation) as error:
         parse_location("s3://AKIA:hunter2@bucket/t")
     assert "hunter2" not in error.value.message
 
 
-def test_a_token_behind_a_location_is_refused_and_not_repeated() -> None:
-    with pytest.raises(InvalidOperation, match="AZURE_STORAGE_SAS_TOKEN") as error:
-        parse_location("https://account.blob.core.windows.net/box/t?sv=1&sig=hunter2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://account.blob.core.windows.net?sv=1&sig=hunter2",
+        "http://127.0.0.1:10000/devstoreaccount1/box/t?sv=1&sig=hunter2",
+        "https://me:hunter2@account.blob.core.windows.net/box/t",
+        "https://hunter2@example.org/box/t",
+        "https://bucket.s3.amazonaws.com/t?X-Amz-Signature=hunter2",
+    ],
+)
+def test_an_address_that_is_no_location_is_refused_without_its_secrets(text: str) -> None:
+    with pytest.raises(InvalidOperation, match="unknown scheme") as error:
+        parse_location(text)
     assert "hunter2" not in error.value.message
+
+
+@pytest.mark.parametrize("text", ["https:/a.blob/box?sig=hunter2", "s3:/key:hunter2@bucket/t"])
+def test_half_a_uri_is_refused_without_its_secrets(text: str) -> None:
+    with pytest.raises(InvalidOperation) as error:
+        refuse_half_scheme(text)
+    assert "hunter2" not in error.value.message
+
+
+def test_the_url_of_a_portal_is_the_place_that_it_spells() -> None:
+    host = "account.blob.core.windows.net"
+    for spelled, path in (("my%20lake", "my lake"), ("%C3%BC/a%23b%25", "ü/a#b%")):
+        place = parse_location(f"https://{host}/box/{spelled}")
+        assert place == parse_location(f"abfss://box@{host}/{path}")
+        assert parse_location(place.uri) == place
+    for spelled, message in (("%ff", "UTF-8"), ("a/%2E%2e/b", "'..'"), ("a%0A", "control")):
+        with pytest.raises(InvalidOperation, match=message):
+            parse_location(f"https://{host}/box/{spelled}")
 
 
 def test_a_container_without_an_account_is_in_a_given_one() -> None:

@@ -34,12 +34,14 @@ _SHOWN = tuple(kind.upper() for kind in get_args(ShowKind))
 class Show:
     """SHOW; ``like`` is a pattern of LIKE for the names.
 
-    ``table`` is the table whose versions or columns are shown.
+    ``table`` is the table whose versions or columns are shown, ``schema`` the schema whose tables
+    or views are.
     """
 
     what: str
     like: str | None = None
     table: str | None = None
+    schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +83,13 @@ def show(reader: TokenReader) -> Show:
         table = reader.table()
     if what == "COLUMNS" and table is None:
         reader.refuse("SHOW COLUMNS without a table", "write SHOW COLUMNS FROM name")
+    schema = None
+    if what in ("TABLES", "VIEWS") and reader.accept_one("FROM", "IN"):
+        schema = schema_name(reader)
     like = None
     if what in ("TABLES", "VIEWS", "SCHEMAS", "BRANCHES", "TAGS") and reader.accept("LIKE"):
         like = reader.string()
-    return Show(what.lower(), like, table)
+    return Show(what.lower(), like, table, schema)
 
 
 def describe(reader: TokenReader) -> Describe | DescribeSchema:

@@ -88,11 +88,17 @@ def _shown(
 
 
 def _own(txn: TransactionState, found: dict[str, str], names: NameRange) -> dict[str, str]:
-    """Add the tables that the transaction has created to ``found``; remove those it has dropped."""
+    """Add the tables that the transaction has created to ``found``; remove those it has dropped.
+
+    It may have renamed a table that it has created: HEAD has not heard of either.
+    """
+    called = {rename.table: rename.new for rename in txn.work.renames}
     for done in txn.work.done:
         operation = done.operation
-        if isinstance(operation, Create) and operation.table in names:
-            found[operation.table] = operation.table
+        if isinstance(operation, Create):
+            name = called.get(operation.table, operation.table)
+            if name in names:
+                found[name] = operation.table
         elif isinstance(operation, Drop):
             found = {
                 name: location for name, location in found.items() if location != operation.table

@@ -56,6 +56,22 @@ def test_a_secret_in_an_invalid_endpoint_is_not_repeated() -> None:
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("root", "options"),
+    [
+        ("s3://b", {"endpoint": "http://key:hunter2@127.0.0.1:9"}),
+        ("az://b", {"azure_endpoint": "http://127.0.0.1:9?sig=hunter2"}),
+        ("az://b", {"azure_endpoint": "ftp://127.0.0.1?sig=hunter2"}),
+        ("az://b", {"azure_endpoint": "http://me:hunter2@[::1]:9/", "allow_http": "true"}),
+        ("az://b", {"azure_endpoint": "http://127.0.0.1:9?sig=hunter2", "allow_http": "true"}),
+    ],
+)
+def test_a_secret_in_a_refused_endpoint_is_not_repeated(root: str, options: Any) -> None:
+    with pytest.raises(lv.InvalidOperation, match="endpoint is") as raised:
+        open_store(root, options)
+    assert "hunter2" not in str(raised.value)
+
+
 def test_plain_http_is_refused_and_the_error_names_the_option_that_allows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

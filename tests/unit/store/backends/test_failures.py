@@ -136,6 +136,11 @@ def deleted(status: int, reason: str) -> str:
     )
 
 
+EXPIRED = said(403, "AuthenticationFailed").replace(
+    "</Error>",
+    "<AuthenticationErrorDetail>Signature not valid in the specified time frame: Start [hunter2] - "
+    "Expiry [hunter2]</AuthenticationErrorDetail></Error>",
+)
 TOKEN = (
     f"{AZURES}Error performing token request: Error performing POST https://login.example.org/t in "
     "1ms - "
@@ -160,6 +165,10 @@ TOKEN = (
         (said(409, "BlobArchived"), {"permanent"}, "rehydrate"),
         (said(412, "LeaseIdMissing"), {"permanent"}, "break the lease"),
         (said(400, "InvalidBlockList"), {"ambiguous"}, "another upload"),
+        (said(400, "InvalidResourceName"), {"permanent"}, "a name that Azure does not take"),
+        (said(403, "AuthorizationFailure"), {"permanent"}, "or the token has expired"),
+        (said(403, "AuthenticationFailed"), {"permanent"}, "403 AuthenticationFailed: the cred"),
+        (EXPIRED, ALL, "has expired, or is not valid yet: set a new one as AZURE_STORAGE_SAS_TOK"),
         (broke("Unknown", "BadScheme"), ALL, "AZURE_ALLOW_HTTP"),
     ],
 )

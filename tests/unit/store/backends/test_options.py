@@ -274,3 +274,10 @@ def test_a_memory_store_is_private_unless_it_has_a_name() -> None:
     one, other = open_store("memory://test-options/a"), open_store("memory://test-options")
     assert isinstance(one.put("k", b"1", ABSENT), Stored)
     assert isinstance(other.get("a/k"), Found)
+
+
+@pytest.mark.parametrize("name", ["azure_storage_account_name", "account_name"])
+def test_an_account_has_one_spelling(name: str) -> None:
+    for spelled in ({"azure_storage_sas_token": "sv=1&sig=x"}, {"account_key": "aGVsbG8="}):
+        options = spelled | {name: "Mine"}
+        assert {open_store(root, options).root.uri for root in ("az://c/x", MINE)} == {MINE}
