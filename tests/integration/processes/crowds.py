@@ -109,7 +109,7 @@ class CrowdClient:
 
     @property
     def is_ready(self) -> bool:
-        assert self._process.poll() is None, self._log.read_text()
+        assert self._process.poll() is None, self._errors.read_text()
         return bool(self.numbers("ready"))
 
     def kill(self) -> None:
