@@ -24,7 +24,7 @@ from typing import Literal
 import pytest
 
 from lakevilla.api.lake import Lake
-from lakevilla.global_log.inbox.proposal import WINDOW, list_proposals
+from lakevilla.global_log.inbox.proposal import WINDOW, list_proposals, number_of
 from tests.support.inside import inside
 from tests.support.places import Place
 
@@ -192,12 +192,16 @@ class Crowd:
     def check(self, lake: Lake) -> None:
         """Nothing acknowledged is lost, nothing is there twice, and gc leaves no proposal."""
         assert lake.recover().ok
+        held = inside(lake).run(inside(lake).context.head())
+        assert held is not None
         for _ in range(WINDOW):
             lake.run(lambda txn: txn.update(TABLE, {"id": "id"}, where="id = 0"))
         rows = lake.snapshot().read(TABLE)
         found = Counter(rows["id"].to_pylist())
         lake.gc()
-        assert not inside(lake).run(list_proposals(0)), "gc leaves no proposal"
+        left = {number_of(key) for key in inside(lake).run(list_proposals(0))}
+        # Where HEAD takes one write a second, this lake may have proposed its own updates.
+        assert not {one for one in left if one is None or one < held.head.replacement}, left
         assert lake.doctor().ok
         asked = {0, *self.numbers("asked")}
         committed = {0, *self.numbers("committed")}
