@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
-	@echo "make test         nearly every test function with a few of its cases, in 7 to 10 minutes"
+	@echo "make test         nearly every test function with a few of its cases, in 10 to 16 minutes"
 	@echo "make test-unit    the tests without Java or a server, in a minute or two"
 	@echo "make test-failed  what failed in the run before, once more, one after the other"
 	@echo "make test-all     every case and the whole random search, in some four hours"

@@ -417,7 +417,9 @@ def test_a_table_that_is_renamed_by_its_last_name_stays_in_its_schema(
     assert [row["name"] for row in rows(session, "SHOW TABLES")] == [name]
 
 
-def test_what_a_transaction_makes_and_renames_is_listed_by_its_new_name(session: Session) -> None:
+def test_a_transaction_lists_a_table_that_it_has_made_and_renamed_by_its_new_name(
+    session: Session,
+) -> None:
     session.sql("CREATE TABLE other AS SELECT 1 AS n; BEGIN")
     session.sql("CREATE TABLE sales.a AS SELECT 1 AS n; ALTER TABLE sales.a RENAME TO b")
     session.sql("CREATE VIEW v AS FROM sales.b; ALTER VIEW v RENAME TO w")
