@@ -27,10 +27,10 @@ _ENDPOINTS = {
     "az": ("azure_storage_endpoint", "azure_endpoint", "endpoint"),
     "gs": ("google_base_url", "base_url"),
 }
-_PREFIXES = {"s3": "AWS_", "az": "AZURE_", "gs": "GOOGLE_"}
+#: By provider, what the names of its own options begin with; in capitals, those of the environment.
+PREFIXES = {"s3": "aws_", "az": "azure_", "gs": "google_"}
 _ALLOWS_HTTP = {
-    provider: (f"{prefix.lower()}allow_http", "allow_http")
-    for provider, prefix in _PREFIXES.items()
+    provider: (f"{prefix}allow_http", "allow_http") for provider, prefix in PREFIXES.items()
 }
 _TRUE = frozenset({"1", "true", "on", "yes", "y", "t"})
 
@@ -64,8 +64,8 @@ def check_endpoints(
         if urlsplit(endpoint).scheme.lower() == "http":
             raise InvalidOperation(
                 f"{source} is {_public(endpoint)!r}, which is plain HTTP, and that is off: for "
-                f"a local endpoint pass {_PREFIXES[provider]}ALLOW_HTTP='true' in storage_options, "
-                "or set it in the environment; for any other write https://"
+                f"a local endpoint pass {PREFIXES[provider].upper()}ALLOW_HTTP='true' in "
+                "storage_options, or set it in the environment; for any other write https://"
             )
 
 
@@ -78,7 +78,7 @@ def _given(
     return given or [
         (f"the environment's {name.upper()}", environment[name.upper()])
         for name in names
-        if name.startswith(_PREFIXES[provider].lower()) and name.upper() in environment
+        if name.startswith(PREFIXES[provider]) and name.upper() in environment
     ]
 
 
@@ -169,7 +169,7 @@ def _allows_http(provider: str, options: Mapping[str, str], environment: Mapping
     for name in _ALLOWS_HTTP[provider]:
         if name in options:
             return options[name].lower() in _TRUE
-    return environment.get(f"{_PREFIXES[provider]}ALLOW_HTTP", "").lower() in _TRUE
+    return environment.get(f"{PREFIXES[provider]}allow_http".upper(), "").lower() in _TRUE
 
 
 # -------------------- option names

@@ -28,6 +28,7 @@ from lakevilla.forked import lock
 from lakevilla.settings import Settings, shown
 from lakevilla.store.backends.endpoints import (
     DELTALAKE_ONLY,
+    PREFIXES,
     UNSAFE_WRITERS,
     advice_for,
     azure_account,
@@ -461,7 +462,6 @@ def _first_line(error: BaseException) -> str:
 
 _PROVIDERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _PROVIDER_OF: dict[type, str] = {S3Store: "s3", GCSStore: "gs", AzureStore: "az"}
-_PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_"}
 _OPTION = re.compile(r"[a-z0-9_.-]+")
 _OPTION_NAMED = re.compile(r"Configuration key: '([^']*)'")
 _MISSING_KEY = re.compile(r"Missing (SecretAccessKey|AccessKeyId)")
@@ -592,7 +592,7 @@ class _Options:
         # replace the environment's settings for it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
         # docs/upstream.md, "Options of the client replace those of the environment"
         for key, limit in limits.items():
-            named = f"{_PREFIXES[provider]}{key}"
+            named = f"{PREFIXES[provider]}{key}"
             if named not in config and named.upper() not in os.environ:
                 config.setdefault(key, f"{math.ceil(limit * 1000)}ms")
         name, _, account = authority.partition("@")

@@ -286,8 +286,25 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     """
     if use.is_bound:
         return
+    yield from _replace(txn, use, _record(txn, use))
+    use.is_bound = True
+
+
+def bind_refusal(txn: TransactionState, use: KeyUse, refused: tuple[str, str]) -> Program[None]:
+    """Bind the key to the refusal of its request: whoever sends it again is told the same.
+
+    ``enter_key`` has found that no earlier transaction with the key has committed, or may commit.
+    Raises ``ConflictError`` if another client has used the key since.
+    """
+    yield from _replace(txn, use, _record(txn, use, refused))
+
+
+def _record(
+    txn: TransactionState, use: KeyUse, refused: tuple[str, str] | None = None
+) -> KeyRecord:
+    """Return the record that binds a key to the transaction, or to the refusal of its request."""
     assert txn.bound.held is not None
-    record = new_record(
+    return new_record(
         txn.context.ids.nonce(),
         use.key,
         txn.id,
@@ -298,29 +315,8 @@ def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
         checkpoint=use.checkpoint or "",
         planned=use.planned,
         due=use.version if use.is_counted else None,
-    )
-    yield from _replace(txn, use, record)
-    use.is_bound = True
-
-
-def bind_refusal(txn: TransactionState, use: KeyUse, refused: tuple[str, str]) -> Program[None]:
-    """Bind the key to the refusal of its request: whoever sends it again is told the same.
-
-    ``enter_key`` has found that no earlier transaction with the key has committed, or may commit.
-    Raises ``ConflictError`` if another client has used the key since.
-    """
-    assert txn.bound.held is not None
-    record = new_record(
-        txn.context.ids.nonce(),
-        use.key,
-        txn.id,
-        txn.bound.held.head.sequence,
-        use.version,
-        use.committed,
-        as_log=txn.bound.held.head.as_log,
         refused=refused,
     )
-    yield from _replace(txn, use, record)
 
 
 def _replace(txn: TransactionState, use: KeyUse, record: KeyRecord) -> Program[None]:
