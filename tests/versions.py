@@ -29,6 +29,7 @@ TOOLS = (
 TESTS = (
     *("tests/unit/engines", "tests/unit/sql", "tests/unit/arrow"),
     *("tests/contract/engines", "tests/contract/rows", "tests/contract/sql", "tests/property"),
+    "tests/contract/reading/test_attached.py",
 )
 #: What needs PySpark to be collected; tests in its session are left out by their group.
 WITHOUT = ("tests/unit/engines/spark", "tests/contract/sql/test_on_spark.py")

@@ -1,5 +1,7 @@
 """Translate the parts of an Arrow filter that mean the same as a predicate of LakeVilla.
 
+``columns_of`` returns the columns that a filter reads.
+
 Only the pickled form of an Arrow expression shows its structure: an Arrow stream whose metadata has
 the tree, from the root on, and whose columns have the constants. Parts that this module does not
 know are not translated. That is safe because a reader that uses the translation filters by Arrow's
@@ -22,7 +24,7 @@ from lakevilla.sql.expressions.bind import bind
 from lakevilla.sql.expressions.tree import Call, Column, Expr
 from lakevilla.sql.expressions.values import literal
 
-__all__ = ["translated"]
+__all__ = ["columns_of", "translated"]
 
 # See docs/upstream.md, "An expression does not show its parts".
 
@@ -38,6 +40,8 @@ _COMPARED = {
     "greater_equal": ">=",
 }
 _JOINED = {"and_kleene": "and", "or_kleene": "or"}
+#: The keys of an expression's metadata; only the second and third name columns and fields.
+_KEYS = {"call", "field_ref", "nested_field_ref", "literal", "options", "end"}
 
 
 class _NotTranslated(Exception):
@@ -60,6 +64,22 @@ def translated(expression: Any, schema: pa.Schema) -> Expr | None:
         except (_NotTranslated, InvalidOperation):
             continue
     return reduce(lambda left, right: Call("and", (left, right)), found) if found else None
+
+
+def columns_of(expression: Any, schema: pa.Schema) -> list[str]:
+    """Return the columns that Arrow's expression reads, in the schema's order, or more of them.
+
+    A field of a struct that has a column's name counts as the column. If the expression has parts
+    that this module does not know, all columns are returned.
+    """
+    try:
+        entries = _entries(_batch(expression).schema)
+    except (_NotTranslated, pa.ArrowException):
+        return list(schema.names)
+    if not {key for key, _ in entries} <= _KEYS:
+        return list(schema.names)
+    named = {value for key, value in entries if key == "field_ref"}
+    return [name for name in schema.names if name in named]
 
 
 def _conjuncts(node: _Node) -> Iterator[_Node]:
@@ -108,13 +128,17 @@ def _literal(value: object) -> Expr:
 
 
 def _tree(expression: Any) -> _Node:
-    _, (stream,) = expression.__reduce__()
-    batch = pa.ipc.open_file(stream).get_batch(0)
+    batch = _batch(expression)
     entries = deque(_entries(batch.schema))
     node = _next(entries, [column[0] for column in batch.columns])
     if entries:
         raise _NotTranslated
     return node
+
+
+def _batch(expression: Any) -> pa.RecordBatch:
+    _, (stream,) = expression.__reduce__()
+    return pa.ipc.open_file(stream).get_batch(0)
 
 
 def _next(entries: deque[tuple[str, str]], constants: Sequence[pa.Scalar]) -> _Node:

@@ -43,22 +43,61 @@ class Pulled:
 
     # https://github.com/duckdb/duckdb/issues/20715
 
-    def __init__(self, rows: pa.RecordBatchReader, filter: Any) -> None:
-        self._rows, self._filter = rows, filter
+    def __init__(self, rows: pa.RecordBatchReader, names: Sequence[str], filter: Any) -> None:
+        self._rows, self._names, self._filter = rows, names, filter
 
     @property
     def projected_schema(self) -> pa.Schema:
-        return self._rows.schema
+        return pa.schema([self._rows.schema.field(name) for name in self._names])
 
     def to_reader(self) -> pa.RecordBatchReader:
         if self._filter is None:
             return self._rows
-        kept = (batch.filter(self._filter) for batch in self._rows)
-        return pa.RecordBatchReader.from_batches(self._rows.schema, kept)
+        kept = (batch.filter(self._filter).select(self._names) for batch in self._rows)
+        return pa.RecordBatchReader.from_batches(self.projected_schema, kept)
 
 
-class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
-    """A table in a transaction's state, which DuckDB reads as an Arrow dataset: by ``scanner``."""
+class Rows(pyarrow.dataset.Dataset):  # type: ignore[misc]
+    """Rows in a transaction's state, which DuckDB reads as an Arrow dataset: by ``scanner``."""
+
+    # The base class has no usable constructor, and no state of its own.
+    _opening: threading.Lock
+    _schema: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pyarrow.dataset.Expression | None = None,
+        **options: object,
+    ) -> Pulled:
+        """Return a scanner of some columns, for the rows that pass Arrow's filter.
+
+        From its version 2 on, DuckDB does not request the columns that only the filter reads.
+        """
+        names = (self._schema.names if columns is None else columns) or self._schema.names[:1]
+        read = list(names)
+        if filter is not None:
+            filtered = arrow_filters.columns_of(filter, self._schema)
+            read += [name for name in filtered if name not in names]
+        # Several threads of DuckDB call this at once; a transaction belongs to one thread at a
+        # time.
+        with self._opening:
+            rows = self._read(read, filter)
+        return Pulled(rows, names, filter)
+
+    def _read(
+        self, names: Sequence[str], filter: pyarrow.dataset.Expression | None
+    ) -> pa.RecordBatchReader:
+        """Return the columns' rows, at least those that pass the filter."""
+        raise NotImplementedError
+
+
+class TableRows(Rows):
+    """The rows of a table."""
 
     def __init__(
         self,
@@ -68,7 +107,6 @@ class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
         columns: Sequence[str] | None = None,
         where: Expr | None = None,
     ) -> None:
-        # The base class has no usable constructor, and no state of its own.
         self._executor, self._table, self._opening = executor, table, opening
         layout = executor.look(table).snapshot.layout
         self._schema = projection(layout, columns)
@@ -76,33 +114,17 @@ class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
         if where is not None:
             bind(where, layout.schema)  # raise an error here, and not in a later query of DuckDB
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def scanner(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: pyarrow.dataset.Expression | None = None,
-        **options: object,
-    ) -> Pulled:
-        """Return a scanner of some columns, for the rows that pass Arrow's filter."""
-        names = (self._schema.names if columns is None else columns) or self._schema.names[:1]
+    def _read(
+        self, names: Sequence[str], filter: pyarrow.dataset.Expression | None
+    ) -> pa.RecordBatchReader:
         pushed = None if filter is None else arrow_filters.translated(filter, self._schema)
         given = [one for one in (self._where, pushed) if one is not None]
         where = Call("and", tuple(given)) if len(given) == 2 else next(iter(given), None)
-        # Several threads of DuckDB call this at once; a transaction belongs to one thread at a
-        # time.
-        with self._opening:
-            rows = self._executor.scan_where(self._table, names, where)
-        return Pulled(rows, filter)
+        return self._executor.scan_where(self._table, names, where)
 
 
-class ViewRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
-    """A view in a transaction's state, which DuckDB reads as an Arrow dataset.
-
-    Each read runs the view's query, whose rows are in memory.
-    """
+class ViewRows(Rows):
+    """The rows of a view. Each read runs the view's query, whose rows are in memory."""
 
     def __init__(self, executor: Executor[Any], view: str, opening: threading.Lock) -> None:
         self._executor, self._opening = executor, opening
@@ -110,21 +132,11 @@ class ViewRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
         self._query = expanded(executor, select_of(text), ())
         self._schema = executor.columns(self._query, {}, {})
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._schema
-
-    def scanner(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: pyarrow.dataset.Expression | None = None,
-        **options: object,
-    ) -> Pulled:
-        """Return a scanner of some columns, for the rows that pass Arrow's filter."""
-        names = (self._schema.names if columns is None else columns) or self._schema.names[:1]
-        with self._opening:
-            rows: pa.Table = self._executor.select(self._query, {}, {})
-        return Pulled(rows.select(names).to_reader(), filter)
+    def _read(
+        self, names: Sequence[str], filter: pyarrow.dataset.Expression | None
+    ) -> pa.RecordBatchReader:
+        rows: pa.Table = self._executor.select(self._query, {}, {})
+        return rows.select(names).to_reader()
 
 
 def attach(

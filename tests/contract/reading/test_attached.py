@@ -82,6 +82,35 @@ def test_attached_tables_with_unusual_names_are_queried_by_quoted_names(
         assert views_of(connection) == {'my "own" name'}
 
 
+@pytest.mark.parametrize("table", ["tea", "shown"])
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT n FROM {} WHERE s = 'b'", [(2,)]),
+        ("SELECT count(*) FROM {} WHERE n > 1", [(2,)]),
+        ("SELECT n FROM {} WHERE st.a IS NULL AND s IN ('b', 'c')", [(3,)]),
+        ("SELECT n FROM {} WHERE l IS NULL", [(2,)]),
+        ("SELECT a.s FROM {} a, {} b WHERE a.n = b.n AND b.s = 'b'", [("b",)]),
+    ],
+)
+def test_a_query_filters_by_columns_that_it_does_not_return(
+    lake: lv.Lake,
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    query: str,
+    expected: list[tuple[object, ...]],
+) -> None:
+    rows = [
+        {"n": 1, "s": "a", "st": {"a": 1}, "l": [1]},
+        {"n": 2, "s": "b", "st": {"a": 2}, "l": None},
+        {"n": 3, "s": "c", "st": {"a": None}, "l": [3]},
+    ]
+    lake.create_table("tea", rows)
+    lake.session().sql("CREATE VIEW shown AS SELECT * FROM tea")
+    lake.attach(connection)
+    assert rows_of(connection, query.format(table, table)) == expected
+
+
 @pytest.mark.parametrize(
     "own",
     [

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from lakevilla.api.reading.arrow_filters import translated
+from lakevilla.api.reading.arrow_filters import columns_of, translated
 from lakevilla.sql.expressions.render import render_sql
 
 SCHEMA = pa.schema(
@@ -55,3 +55,20 @@ def test_an_arrow_filter_becomes_an_equivalent_or_weaker_predicate(
 ) -> None:
     found = translated(filter, SCHEMA)
     assert (None if found is None else render_sql(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
+        (f("i") > 5, ["i"]),
+        ((f("f") > 1.5) | f("s").is_null() | (f("s") == "i"), ["s", "f"]),
+        (f("st", "x") > 5, ["st"]),
+        (f("st", "i") > f("d"), ["d", "i", "st"]),  # more than the filter reads
+        (ds.scalar(True), []),
+        # a column by its place is a part that is not known
+        (ds.field(("st",)) & ds.field(0), ["s", "t", "d", "i", "b", "m", "f", "st"]),
+    ],
+)
+def test_the_columns_of_an_arrow_filter(filter: Any, expected: list[str]) -> None:
+    schema = SCHEMA.append(pa.field("st", pa.struct([("x", pa.int64()), ("i", pa.date32())])))
+    assert columns_of(filter, schema) == expected
