@@ -16,7 +16,7 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions rck models lint format soak clouds integration bench-smoke docs docs-check clean
+.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions integrations rck models lint format soak clouds integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
@@ -27,6 +27,7 @@ help:
 	@echo "make test-slices  the same in a fixed order from SLICE on, for MINUTES (20) minutes"
 	@echo "make spark-versions  the tests of Spark with other versions of it (SPARKS, SPARK_TESTS)"
 	@echo "make versions     the tests of rows with the newest, or oldest, of each dependency (COLUMN)"
+	@echo "make integrations  the guides and tests of tools (TOOL=polars), with their last two releases"
 	@echo "make rck          Apache Iceberg's compatibility kit against lakevilla serve, in a minute"
 	@echo "make models       the explicit-state models of the protocols, with their planted flaws"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
@@ -96,7 +97,13 @@ COLUMN ?= newest
 VERSIONS_ARGS ?=
 
 versions: $(STAMP)
-	$(BIN)/python tests/versions.py $(COLUMN) -n $(WORKERS) --dist loadgroup $(VERSIONS_ARGS)
+	$(BIN)/python -m tests.versions $(COLUMN) -n $(WORKERS) --dist loadgroup $(VERSIONS_ARGS)
+
+# A tool's guide and tests, in an environment that the guide's install line makes below .cache.
+TOOL ?=
+
+integrations: $(STAMP)
+	$(BIN)/python -m tests.integrations $(TOOL) $(if $(TURN),--turn $(TURN)) $(if $(FOR),--minutes $(FOR)) $(if $(ARGS),--args="$(ARGS)")
 
 rck: java $(STAMP)
 	$(BIN)/python -m tests.rck.run

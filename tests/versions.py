@@ -13,8 +13,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from hashlib import blake2b
 from pathlib import Path
+
+from tests.support.environments import installed, name_of
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = ("newest", "oldest")
@@ -46,7 +47,8 @@ def main(column: str, arguments: list[str]) -> int:
         print(f"no column {column!r}: choose one of {', '.join(COLUMNS)}", file=sys.stderr)
         return 2
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    python = installed(column, wanted(project, column))
+    requirements = wanted(project, column)
+    python = installed(ROOT / ".cache" / "versions" / column, [*requirements, "-e", str(ROOT)])
     command = [str(python), "-m", "pytest", *TESTS, "-m", MARKS, "-p", "no:cacheprovider"]
     command += [f"--ignore={path}" for path in WITHOUT]
     command += [f"-W{one}" for one in OUTLIVED]
@@ -64,42 +66,12 @@ def wanted(project: dict[str, object], column: str) -> list[str]:
     return [*(map(at_its_lowest, tested) if column == "oldest" else tested), *tools]
 
 
-def name_of(requirement: str) -> str:
-    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-
-
 def at_its_lowest(requirement: str) -> str:
     """``pyarrow>=20,<30`` as ``pyarrow==20``."""
     found = re.fullmatch(r"([^<>=!~]+)>=([\w.]+)(?:,.*)?", requirement)
     if found is None:
         raise SystemExit(f"{requirement}: a dependency says from which version on it is good")
     return f"{found[1]}=={found[2]}"
-
-
-def installed(column: str, requirements: list[str]) -> Path:
-    """The Python of the column's environment, which is created again where its versions differ."""
-    directory = ROOT / ".cache" / "versions" / column
-    python, stamp = directory / "bin" / "python", directory / "installed"
-    pinned = "\n".join([sys.version, *requirements])
-    made = blake2b(pinned.encode()).hexdigest()
-    if not stamp.is_file() or stamp.read_text() != made:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(directory)], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        # What no test imports need not be compiled.
-        subprocess.run([*pip, "--no-compile", *requirements, "-e", str(ROOT)], check=True)
-        stamp.write_text(made)
-    shown = [
-        str(python),
-        "-m",
-        "pip",
-        "freeze",
-        "--disable-pip-version-check",
-        "--exclude-editable",
-    ]
-    versions = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.split()
-    names = {name_of(one).lower() for one in requirements}
-    print(column, *(one for one in versions if name_of(one).lower() in names), flush=True)
-    return python
 
 
 if __name__ == "__main__":

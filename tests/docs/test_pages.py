@@ -13,6 +13,7 @@ import pytest
 from tests.docs.pages import LANGUAGES, ROOT, SITE, needs, run_page
 from tests.fixtures import azure, gcs
 from tests.fixtures.s3 import S3Server
+from tests.integrations.__main__ import TOOLS
 
 BLOCK = re.compile(r"^```(\w*)$(?:.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -118,6 +119,10 @@ def test_every_block_is_in_a_language_that_is_run_or_marked_as_not_run() -> None
             continue
         unknown = set(blocks(page)) - {*LANGUAGES, *SHOWN, "json"}
         assert not unknown, f"{named(page)} has blocks in {unknown}, which nothing runs"
+
+
+def test_each_tool_of_the_integrations_has_a_guide_and_each_such_guide_its_tool() -> None:
+    assert {page.stem for page in RUN if needs(page) == "integration"} == TOOLS.keys()
 
 
 def test_skipped_examples_of_the_pages_give_their_reason() -> None:

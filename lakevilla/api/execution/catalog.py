@@ -18,8 +18,8 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.views import view_of
 from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.sql.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange, Term, range_of
-from lakevilla.sql.statements.catalog import MAIN_SCHEMA, CatalogUse, catalog_query
-from lakevilla.sql.statements.select import Dialect, Select
+from lakevilla.sql.statements.catalog import CatalogUse, catalog_query
+from lakevilla.sql.statements.select import MAIN_SCHEMA, Dialect, Select
 from lakevilla.transaction.verbs.catalog.names import bind_if_made
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows, view_rows
 
@@ -199,9 +199,12 @@ def _named(name: str) -> dict[str, str]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Split a table's name into its schema, up to the last slash, and its name in that."""
+    """Split a table's name into its schema, up to the last slash, and its name in that.
+
+    A table in a directory ``main`` keeps its whole name in the schema ``main``.
+    """
     schema, slash, table = name.rpartition("/")
-    return (schema, table) if slash else (MAIN_SCHEMA, name)
+    return (schema, table) if slash and schema != MAIN_SCHEMA else (MAIN_SCHEMA, name)
 
 
 def _names_asked(terms: Sequence[Term]) -> NameRange:
@@ -214,10 +217,7 @@ def _names_asked(terms: Sequence[Term]) -> NameRange:
         return NameRange()
     (schema,) = schemas.exact
     if schema == MAIN_SCHEMA:
-        # A table with that name, or a table in a directory with the schema's name.
-        both = tables.exact or frozenset()
-        exact = both | {f"{schema}/{name}" for name in both}
-        return NameRange(exact=exact) if tables.exact is not None else NameRange()
+        return NameRange() if tables.exact is None else NameRange(exact=tables.exact)
     prefix = f"{schema}/"
     if tables.exact is not None:
         return NameRange(exact=frozenset(prefix + name for name in tables.exact))

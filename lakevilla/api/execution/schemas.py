@@ -24,7 +24,7 @@ from lakevilla.global_log.namespaces import (
     made_namespaces,
     make_namespace,
 )
-from lakevilla.sql.statements.catalog import MAIN_SCHEMA
+from lakevilla.sql.statements.select import MAIN_SCHEMA
 
 __all__ = [
     "AlteredSchema",

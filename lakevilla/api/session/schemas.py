@@ -20,8 +20,8 @@ from lakevilla.api.transaction import Transaction
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.namespaces import Properties
 from lakevilla.sql.catalog import HIGHEST, CatalogRead, NameRange
-from lakevilla.sql.statements.catalog import MAIN_SCHEMA
 from lakevilla.sql.statements.script.schemas import AlterSchema, CreateSchema, DropSchema
+from lakevilla.sql.statements.select import MAIN_SCHEMA
 from lakevilla.store.location import is_external
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows, view_rows
 

@@ -17,9 +17,9 @@ from lakevilla.formats.views import view_of
 from lakevilla.results import OperationResult
 from lakevilla.sql.catalog import NameRange
 from lakevilla.sql.expressions.types import type_name
-from lakevilla.sql.statements.catalog import MAIN_SCHEMA
 from lakevilla.sql.statements.script.schemas import COMMENT
 from lakevilla.sql.statements.script.showing import Describe, Show
+from lakevilla.sql.statements.select import MAIN_SCHEMA
 from lakevilla.transaction.verbs.catalog.rows import view_rows
 from lakevilla.transaction.verbs.read_write import layout_of
 

@@ -11,6 +11,6 @@ except ImportError as error:
         "lakevilla.dbapi.sqlalchemy needs SQLAlchemy: pip install 'lakevilla[sqlalchemy]'"
     ) from error
 
-from lakevilla.dbapi.sqlalchemy.dialect import LakeVillaDialect
+from lakevilla.dbapi.sqlalchemy.dialect import LakeVillaDialect, Nested, types_of
 
-__all__ = ["LakeVillaDialect"]
+__all__ = ["LakeVillaDialect", "Nested", "types_of"]

@@ -15,6 +15,7 @@ from sqlalchemy.types import TypeEngine
 
 import lakevilla as lv
 from lakevilla import dbapi
+from lakevilla.arrow.input import schema_of
 from lakevilla.dbapi.cursor import rows_written
 from lakevilla.dbapi.sqlalchemy.compiler import (
     MAIN,
@@ -41,6 +42,47 @@ class LakeVillaNumeric(types.Numeric[Any]):
         return lambda value: Decimal(repr(value)) if type(value) is float else value
 
 
+class Nested(types.UserDefinedType[Any]):
+    """A column of structs, maps, or lists of these, whose values are dicts and lists.
+
+    Parameters
+    ----------
+    name
+        The type in SQL, such as ``STRUCT(a BIGINT, b VARCHAR)[]``.
+    """
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **kw: Any) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Nested({self.name!r})"
+
+
+def types_of(frame: object) -> dict[str, TypeEngine[Any]]:
+    """Return the types of a frame's columns, for the ``dtype`` of pandas' ``to_sql``.
+
+    pandas declares a column of lists or structs as text; with these types the table has what the
+    frame has. polars' ``write_database`` passes them on:
+    ``engine_options={"dtype": types_of(frame)}``.
+
+    Parameters
+    ----------
+    frame
+        A polars or pandas frame, an Arrow table, or anything else that ``txn.append`` takes.
+
+    Raises
+    ------
+    InvalidOperation
+        A column has a type that a lake does not store.
+    """
+    return {field.name: type_of(type_code(field.type)) for field in schema_of(frame)}
+
+
 _PLAIN: dict[str, type[TypeEngine[Any]]] = {
     "BOOLEAN": types.BOOLEAN,
     "TINYINT": types.SMALLINT,
@@ -64,13 +106,15 @@ def column_type_of(name: str) -> TypeEngine[Any]:
 
 
 def type_of(name: str) -> TypeEngine[Any]:
-    """Return the type for a code of ``Cursor.description``; ``NullType`` for structs and maps."""
+    """Return the type for a code of ``Cursor.description``."""
     if name == "TIMESTAMP WITH TIME ZONE":
         return types.TIMESTAMP(timezone=True)
     if name.endswith("[]"):
         return _array(name)
     if (digits := _DECIMAL.fullmatch(name)) is not None:
         return types.NUMERIC(int(digits[1]), int(digits[2]))
+    if name.startswith(("STRUCT(", "MAP(")):
+        return Nested(name)
     known = _PLAIN.get(name)
     return types.NullType() if known is None else known()
 
@@ -80,6 +124,8 @@ def _array(name: str) -> TypeEngine[Any]:
     found = type_of(element)
     if isinstance(found, types.NullType):
         return found
+    if isinstance(found, Nested):
+        return Nested(name)
     return types.ARRAY(found, dimensions=(len(name) - len(element)) // 2)
 
 

@@ -24,7 +24,6 @@ from lakevilla.errors import InvalidOperation
 Connection: TypeAlias = "duckdb.DuckDBPyConnection"
 Relation: TypeAlias = "duckdb.DuckDBPyRelation"
 
-_HELPER = "__lakevilla_rows_of_"
 #: The places where DuckDB searches for a name without a schema: a view or table there would be
 #: hidden by LakeVilla's view, or hide it.
 _IN_REACH = """
@@ -93,18 +92,8 @@ def show_tables(connection: Connection, lake: str, shown: Sequence[AttachedView]
 
 
 def _show(connection: Connection, mark: str, view: AttachedView) -> None:
-    name = quote_name(view.view)
-    if not _has_nan(view.rows.schema):
-        connection.register(view.view, view.rows)
-    else:
-        helper = _HELPER + view.view
-        connection.register(helper, view.rows)
-        connection.execute(f"COMMENT ON VIEW temp.main.{quote_name(helper)} IS {quote_text(mark)}")
-        connection.execute(
-            f"CREATE TEMP VIEW {name} AS SELECT {_columns(view.rows.schema)} "
-            f"FROM temp.main.{quote_name(helper)}"
-        )
-    connection.execute(f"COMMENT ON VIEW temp.main.{name} IS {quote_text(mark)}")
+    connection.register(view.view, as_relation(connection, view.rows))
+    connection.execute(f"COMMENT ON VIEW temp.main.{quote_name(view.view)} IS {quote_text(mark)}")
 
 
 def _show_by_path(connection: Connection, mark: str, view: AttachedView) -> None:
@@ -136,10 +125,6 @@ def _columns(schema: pa.Schema) -> str:
         f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END AS {name}" if nan else name
         for name, nan in ((quote_name(f.name), may_have_nan(f.type)) for f in schema)
     )
-
-
-def _has_nan(schema: pa.Schema) -> bool:
-    return any(may_have_nan(kind) for kind in schema.types)
 
 
 def _refuse_taken(connection: Connection, mark: str, shown: Sequence[AttachedView]) -> None:
@@ -221,7 +206,7 @@ def _remove(connection: Connection, mark: str) -> None:
     ours = connection.execute(
         "SELECT database_name, schema_name, view_name FROM duckdb_views() "
         f"WHERE comment = {quote_text(mark)} "
-        f"ORDER BY database_name = 'temp', starts_with(view_name, {quote_text(_HELPER)})"
+        "ORDER BY database_name = 'temp'"
     ).fetchall()
     for database, schema, name in ours:
         if database == "temp":

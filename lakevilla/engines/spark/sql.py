@@ -22,7 +22,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode
 from lakevilla.sql.expressions.parse import refuse_unused
 from lakevilla.sql.expressions.syntax.parameter_names import Token, TokenType, exp
-from lakevilla.sql.statements.select import Select, query_of, table_parts, tokens_of
+from lakevilla.sql.statements.select import Select, query_of, table_parts, table_path, tokens_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,7 +133,7 @@ def _template(sql: str) -> tuple[str, dict[str, str]]:
         # A column may be qualified by the last part of its table's name.
         alias = "" if table.alias else f" AS `{parts[-1].replace('`', '``')}`"
         of_sample = _sample_after(sql, end) if table.args.get("sample") else end
-        spans.append((start, end, "/".join(parts), of_sample, alias))
+        spans.append((start, end, table_path(parts), of_sample, alias))
     pieces, position = [], 0
     places: dict[str, str] = {}
     for start, end, name, of_sample, alias in sorted(spans):

@@ -25,6 +25,7 @@ from lakevilla.sql.catalog import (
 )
 from lakevilla.sql.expressions.syntax.parameter_names import exp
 from lakevilla.sql.statements.select import (
+    MAIN_SCHEMA,
     Dialect,
     Select,
     named_parameters,
@@ -32,10 +33,9 @@ from lakevilla.sql.statements.select import (
     quoted,
     select_of,
     table_parts,
+    table_path,
 )
 
-#: The schema of tables whose name is no path, in DuckDB's words.
-MAIN_SCHEMA = "main"
 #: ``TABLE name`` is all of a table, and has no alias.
 _WHOLE = re.compile(r"\btable\s+\Z", re.IGNORECASE)
 
@@ -74,7 +74,7 @@ def catalog_query(
     wanted = {
         parts
         for parts in select.references
-        if "/".join(parts) not in hidden and _meant(parts) is not None
+        if table_path(parts) not in hidden and _meant(parts) is not None
     }
     if not wanted:
         return None

@@ -26,6 +26,7 @@ from lakevilla.sql.statements.select import (
     remembered,
     slice_of,
     table_parts,
+    table_path,
     tokens_of,
     word_of,
 )
@@ -115,7 +116,7 @@ def _tables_of(root: exp.Select) -> list[Filtered] | None:
     if start is None:
         return None
     named = Counter(
-        "/".join(parts).lower()  # "a/b" is a.b too
+        table_path(parts).lower()  # "a/b" is a.b too
         for node in root.find_all(exp.Table)
         if (parts := table_parts(node)) is not None
     )
@@ -126,7 +127,7 @@ def _tables_of(root: exp.Select) -> list[Filtered] | None:
         if parts is None or is_filtered is None:
             return None
         # A table that is also named elsewhere is read there without this condition.
-        path = "/".join(parts)
+        path = table_path(parts)
         once = named[path.lower()] == 1
         found.append(Filtered(str(node.alias_or_name), path, is_filtered and once))
     return found

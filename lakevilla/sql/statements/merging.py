@@ -35,6 +35,7 @@ from lakevilla.sql.statements.select import (
     select_of,
     slice_of,
     table_parts,
+    table_path,
     tokens_of,
     with_common,
     word_of,
@@ -276,7 +277,7 @@ def _reads_once(sql: str, statement: UpdateStatement | DeleteStatement, dialect:
     root = query_of(_parsed_as(sql, dialect), dialect)
     found = [parts for node in root.find_all(exp.Table) if (parts := table_parts(node))]
     path = statement.table.replace(".", "/").lower()
-    return sum("/".join(parts).lower() == path for parts in found) == 1
+    return sum(table_path(parts).lower() == path for parts in found) == 1
 
 
 @dataclass(frozen=True, slots=True)

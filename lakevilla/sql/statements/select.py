@@ -155,6 +155,9 @@ def _by_length(
 # A user's SELECT, read to find the tables that it names and to refuse access beyond them.
 
 
+#: The schema of tables whose name is no path, in DuckDB's words.
+MAIN_SCHEMA = "main"
+
 #: The dialect of SQL in which a query is written.
 Dialect = Literal["duckdb", "spark"]
 
@@ -168,13 +171,13 @@ class Select:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Return the tables named, as paths: ``a.b`` and ``"a/b"`` are both ``a/b``."""
-        return frozenset("/".join(parts) for parts in self.references)
+        """Return the tables named, by ``table_path``."""
+        return frozenset(map(table_path, self.references))
 
     @property
     def spellings(self) -> list[tuple[str, str]]:
         """Return those paths, each with its name in the statement: ``a.b``, or as it is quoted."""
-        return sorted({("/".join(parts), table_name(parts)) for parts in self.references})
+        return sorted({(table_path(parts), table_name(parts)) for parts in self.references})
 
 
 #: Table functions that make rows from their arguments alone.
@@ -367,8 +370,19 @@ def is_reaching(function: str) -> bool:
 
 def table_name(parts: Sequence[str]) -> str:
     """Return the name of a statement's parts: with dots, or a path if a part itself has some."""
+    parts = _below_root(parts)
     is_plain = not any("." in part or "/" in part for part in parts)
     return ("." if is_plain else "/").join(parts)
+
+
+def table_path(parts: Sequence[str]) -> str:
+    """Return the path that a query's parts are: ``a.b`` and ``"a/b"`` are both ``a/b``."""
+    return "/".join(_below_root(parts))
+
+
+def _below_root(parts: Sequence[str]) -> Sequence[str]:
+    """Return the parts without the schema ``main``, which has the tables without a directory."""
+    return parts[1:] if len(parts) == 2 and parts[0].lower() == MAIN_SCHEMA else parts
 
 
 def table_parts(table: exp.Table) -> tuple[str, ...] | None:

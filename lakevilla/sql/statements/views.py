@@ -19,6 +19,7 @@ from lakevilla.sql.statements.select import (
     quoted,
     select_of,
     table_parts,
+    table_path,
     tokens_of,
     word_of,
 )
@@ -46,7 +47,7 @@ def with_names(select: Select, names: Mapping[str, str], dialect: Dialect) -> Se
         if not isinstance(node, exp.Table):
             continue
         parts = table_parts(node)
-        if parts is None or (new := names.get("/".join(parts))) is None:
+        if parts is None or (new := names.get(table_path(parts))) is None:
             continue
         start, end = place_of_name(node)
         pieces.append((start, end, spelled_as(select.sql[:start], node, parts, new, dialect)))
@@ -61,7 +62,7 @@ def _qualifier(
 ) -> Iterator[tuple[int, int, str]]:
     """Yield the place of a qualifier with a schema, ``s.v`` of ``s.v.c``, and the alias for it."""
     parts = [part for name in ("catalog", "db", "table") if (part := column.args.get(name))]
-    if len(parts) > 1 and "/".join(part.name for part in parts) in names:
+    if len(parts) > 1 and table_path([part.name for part in parts]) in names:
         start, end = int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
         yield start, end, quoted(parts[-1].name, dialect)
 

@@ -236,3 +236,42 @@ def test_a_connection_makes_a_schema_by_its_commit(lake: lv.Lake) -> None:
         connection.execute("CREATE SCHEMA lab")
         assert names(lake) == ["main"]
     assert names(lake) == ["lab", "main"]
+
+
+def test_main_has_the_tables_without_a_directory_in_every_statement(lake: lv.Lake) -> None:
+    session = lake.session()
+    session.sql("CREATE TABLE main.t AS SELECT 1 AS n; INSERT INTO MAIN.t VALUES (2)")
+    session.sql("UPDATE main.t SET n = 3 WHERE n = 2; CREATE VIEW main.v AS FROM main.t")
+    session.sql(
+        "MERGE INTO main.t USING (SELECT 5 AS n) s ON t.n = s.n WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert [one.name for one in lake.tables()] == ["t"]
+    assert rows(session, "SELECT main.v.n FROM main.v WHERE n > 1 ORDER BY n") == [
+        {"n": 3},
+        {"n": 5},
+    ]
+    assert lake.sql("SELECT count(*) AS n FROM main.t").to_pylist() == [{"n": 3}]
+    session.sql("ALTER TABLE main.t RENAME TO main.u; DROP VIEW main.v; DELETE FROM main.u")
+    session.sql("DROP TABLE main.u")
+    assert lake.tables() == []
+
+
+def test_a_table_named_with_and_without_main_is_one_table_of_a_query(lake: lv.Lake) -> None:
+    lake.create_table("t", [{"n": 1}, {"n": 3}])
+    for one, other in [("main.t", "t"), ("t", "main.t"), ("main.t", '"t"')]:
+        found = lake.sql(f"SELECT a.n FROM {one} a, {other} b WHERE b.n = 1 ORDER BY 1")
+        assert found.to_pylist() == [{"n": 1}, {"n": 3}]
+
+
+def test_a_directory_main_keeps_its_tables_apart(lake: lv.Lake) -> None:
+    session = lake.session()
+    session.sql('CREATE TABLE "main/t" AS SELECT 1 AS n')
+    with pytest.raises(lv.TableNotFound, match=r"table t does not exist.*main/t"):
+        session.sql("FROM main.t")
+    session.sql("CREATE TABLE main.t AS SELECT 2 AS n")
+    both = 'SELECT a.n AS a, b.n AS b FROM main.t AS a, "main/t" AS b'
+    assert rows(session, both) == [{"a": 2, "b": 1}]
+    listed = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main'"
+    assert rows(session, f"{listed} ORDER BY 1") == [{"table_name": "main/t"}, {"table_name": "t"}]
+    assert rows(session, f"{listed} AND table_name = 't'") == [{"table_name": "t"}]
+    assert rows(session, 'FROM main."main/t"') == [{"n": 1}]

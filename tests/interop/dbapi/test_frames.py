@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 import lakevilla as lv
 from lakevilla import dbapi
+from lakevilla.dbapi.sqlalchemy import types_of
 
 ORDERS = [{"id": n, "sku": "tea" if n % 2 else None, "price": n / 4} for n in range(100)]
 
@@ -151,3 +152,28 @@ def test_polars_reads_through_a_connection_a_cursor_and_an_engine(
 def test_polars_writes_through_an_engine(lake: lv.Lake, engine: sa.Engine) -> None:
     pl.DataFrame({"a": [1, 2], "b": ["x", None]}).write_database("frames", engine)
     assert lake.read("frames").to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+
+
+def test_polars_writes_lists_and_structs_with_their_types(engine: sa.Engine, lake: lv.Lake) -> None:
+    frame = pl.DataFrame(
+        {"n": [1, 2], "l": [[1, 2], None], "s": [{"a": 1, "b": ["x"]}, None], "d": ["x", None]}
+    )
+    options = {"dtype": types_of(frame)}
+    frame.write_database("made", engine, engine_options=options)
+    frame.write_database("made", engine, if_table_exists="append", engine_options=options)
+    assert pl.concat([frame, frame]).equals(lake.table("made").to_polars())
+    frame.write_database("made", engine, if_table_exists="replace", engine_options=options)
+    assert frame.equals(lake.table("made").to_polars())
+
+
+def test_a_reflected_table_of_structs_is_made_again_with_its_types(
+    engine: sa.Engine, lake: lv.Lake
+) -> None:
+    lake.create_table("deep", [{"n": 1, "s": {"a": 1}, "m": [{"b": "x"}]}])
+    found = sa.Table("deep", sa.MetaData(), autoload_with=engine)
+    copied = sa.Table("copied", sa.MetaData(), *(sa.Column(c.name, c.type) for c in found.columns))
+    with engine.begin() as connection:
+        copied.create(connection)
+        connection.execute(copied.insert(), [{"n": 2, "s": {"a": 2}, "m": [{"b": "y"}]}])
+    assert lake.read("copied").schema.types == lake.read("deep").schema.types
+    assert lake.read("copied").to_pylist() == [{"n": 2, "s": {"a": 2}, "m": [{"b": "y"}]}]

@@ -13,7 +13,7 @@ from sqlalchemy.dialects import registry
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 import lakevilla as lv
-from lakevilla.dbapi.sqlalchemy import LakeVillaDialect
+from lakevilla.dbapi.sqlalchemy import LakeVillaDialect, Nested
 from lakevilla.dbapi.sqlalchemy.dialect import type_of
 from lakevilla.dbapi.sqlalchemy.urls import connect_arguments
 
@@ -207,8 +207,8 @@ def test_a_column_of_any_name_gets_a_valid_parameter_name(name: str) -> None:
         ("TIMESTAMP WITH TIME ZONE", sa.TIMESTAMP(timezone=True)),
         ("BIGINT[]", sa.ARRAY(sa.BIGINT(), dimensions=1)),
         ("VARCHAR[][]", sa.ARRAY(sa.VARCHAR(), dimensions=2)),
-        ("STRUCT(a BIGINT)", sa.types.NullType()),
-        ("MAP(VARCHAR, BIGINT)[]", sa.types.NullType()),
+        ("STRUCT(a BIGINT)", Nested("STRUCT(a BIGINT)")),
+        ("MAP(VARCHAR, BIGINT)[]", Nested("MAP(VARCHAR, BIGINT)[]")),
     ],
 )
 def test_a_type_name_of_a_lake_becomes_the_sqlalchemy_type(name: str, type_: Any) -> None:

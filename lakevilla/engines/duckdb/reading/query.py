@@ -25,7 +25,7 @@ from lakevilla.engines.duckdb.reading.constants import with_lists
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.statements.dml import is_of_constants
-from lakevilla.sql.statements.select import named_parameters, select_of
+from lakevilla.sql.statements.select import named_parameters, select_of, table_path
 
 
 def query(
@@ -73,7 +73,7 @@ def opened(
     """
     spelled: dict[str, set[Parts]] = {}
     for parts in references:
-        spelled.setdefault("/".join(parts), set()).add(parts)
+        spelled.setdefault(table_path(parts), set()).add(parts)
     refuse_twins(spelled)
     admission = closed.admission_of(text, references)
     within, above = admission.within, admission.loses_nulls

@@ -34,8 +34,6 @@ _NO_RULE = {
     "COLLATE": "texts are compared byte by byte: compare lower(a)",
 }
 _FORMATS = ("delta", "iceberg")
-#: The schema of tables whose names have no directory.
-_MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,8 +418,6 @@ def alter_table(reader: TokenReader) -> AlterTable | RenameTable:
 def new_name(old: str, parts: list[str]) -> str:
     """Return the new name of a table: of one part, in the old one's schema; in ``main``, alone."""
     new = table_name(parts)
-    if len(parts) == 2 and parts[0].lower() == _MAIN:
-        return parts[1]
     if len(parts) > 1 or "/" in new or "." in new or "://" in old or old.startswith("/"):
         return new
     directory, slash, _ = old.replace(".", "/").rpartition("/")
