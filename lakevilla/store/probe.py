@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from lakevilla.errors import StoreError, UnsafeStore
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
@@ -24,6 +22,8 @@ from lakevilla.store.readback import SECONDS_BETWEEN_WRITES
 
 #: So often a request is made again that the store's limit of writes has kept it from answering.
 _MOST_LIMITED = 8
+#: So many probes are made whose answers are lost.
+_MOST_LOST = 3
 
 
 def probe(ids: Ids, seconds_between_writes: float = 0.0) -> Program[bool]:
@@ -44,6 +44,26 @@ def probe(ids: Ids, seconds_between_writes: float = 0.0) -> Program[bool]:
     StoreError
         It does not allow writes, or its behaviour can't be determined.
     """
+    for _ in range(_MOST_LOST):
+        try:
+            return (yield from _probe_once(ids, seconds_between_writes))
+        except _AnswerLost as lost:
+            error = lost.error
+    raise error
+
+
+class _AnswerLost(Exception):
+    """The store may have taken a write, or not: a probe of other objects can tell.
+
+    ``error`` is raised if it can't.
+    """
+
+    def __init__(self, error: StoreError | UnsafeStore) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _probe_once(ids: Ids, seconds_between_writes: float) -> Program[bool]:
     # One directory serves all probes: a local one keeps its lock file when the probe is over.
     name = f"{PROBES_PREFIX}{ids.nonce()}"
     present, absent = f"{name}-present", f"{name}-absent"
@@ -53,24 +73,36 @@ def probe(ids: Ids, seconds_between_writes: float = 0.0) -> Program[bool]:
 
     def must_store(check: str, condition: Condition) -> Program[Token]:
         outcome = yield from _answered(present, body(), condition)
+        if isinstance(outcome, Unknown):
+            raise _AnswerLost(_unsafe(check, f"unknown: {outcome.reason}"))
         if not isinstance(outcome, Stored):
-            _unsafe(check, outcome)
+            raise _unsafe(check, "the opposite")
         return outcome.token
 
     def must_refuse(check: str, key: str, condition: Condition) -> Program[None]:
         outcome = yield from _answered(key, body(), condition)
-        # Unknown is no refusal: after a time-out the write may still land.
-        if isinstance(outcome, Stored | Unknown):
-            _unsafe(check, outcome)
+        if isinstance(outcome, Unknown):
+            # No refusal: after a time-out the write may still land.
+            raise _AnswerLost(_unsafe(check, f"unknown: {outcome.reason}"))
+        if isinstance(outcome, Stored):
+            raise _unsafe(check, "the opposite")
 
-    def match(key: str, token: Token) -> Program[PutOutcome | None]:
+    def match(key: str, token: Token) -> Program[Stored | Refused | None]:
         """Return None if the store reports that it does not know such a request."""
         try:
-            return (yield from _answered(key, body(), Match(token)))
+            outcome = yield from _answered(key, body(), Match(token))
         except StoreError as error:
             if not error.permanent:
                 raise
             return None
+        if isinstance(outcome, Unknown):
+            raise _AnswerLost(
+                StoreError(
+                    f"could not find out whether the store replaces under a condition "
+                    f"({outcome.reason}): try again"
+                )
+            )
+        return outcome
 
     def checks() -> Program[bool]:
         first = yield from must_store("a create of an absent key is stored", ABSENT)
@@ -80,7 +112,6 @@ def probe(ids: Ids, seconds_between_writes: float = 0.0) -> Program[bool]:
         _, stale = yield from parallel(
             [must_refuse("a second create is refused", present, ABSENT), match(present, first)]
         )
-        _refuse_unknown(second, on_absent, stale)
         is_new = isinstance(second, Stored) and second.token != first
         return is_new and isinstance(on_absent, Refused) and isinstance(stale, Refused)
 
@@ -128,19 +159,8 @@ def probe_plain(ids: Ids) -> Program[None]:
         )
 
 
-def _refuse_unknown(*outcomes: PutOutcome | None) -> None:
-    """Refuse an unknown outcome: the store is tested once, so a short failure must not decide."""
-    for outcome in outcomes:
-        if isinstance(outcome, Unknown):
-            raise StoreError(
-                f"could not find out whether the store replaces under a condition "
-                f"({outcome.reason}): try again"
-            )
-
-
-def _unsafe(check: str, outcome: PutOutcome) -> NoReturn:
-    said = f"unknown: {outcome.reason}" if isinstance(outcome, Unknown) else "the opposite"
-    raise UnsafeStore(
+def _unsafe(check: str, said: str) -> UnsafeStore:
+    return UnsafeStore(
         f"the store failed the check that {check} ({said}), so two writers could overwrite each "
         "other; use a store, or a version of it, that honours conditional writes, or, if few "
         'write at the same time, connect with conditional_writes="check" (best effort)'

@@ -31,9 +31,11 @@ class Unsafe:
     def __init__(self, flaw: str) -> None:
         self._store = open_store("memory://")
         self._flaw = flaw
+        self._first = ""
 
     def put(self, key: str, body: bytes, condition: Condition) -> Any:
         absent = self._store.get(key) == Missing()
+        self._first = self._first or key.removesuffix("-present")
         ignored = {
             "create overwrites": isinstance(condition, Absent),
             "match overwrites": isinstance(condition, Match) and not absent,
@@ -47,6 +49,8 @@ class Unsafe:
             if self._flaw == "match unknown":
                 return Failure("501", ambiguous=False, permanent=True)
             if self._flaw == "match times out":
+                return Failure("timed out")
+            if self._flaw == "first probe times out" and key.startswith(self._first):
                 return Failure("timed out")
             if self._flaw == "match throttled":
                 return Failure("429", ambiguous=False, throttled=True)
@@ -86,6 +90,13 @@ def test_the_probe_reports_a_store_that_can_create_but_not_replace_conditionally
     store = Unsafe(flaw)
     settings = Settings(retry_limit=2, retry_base_seconds=0.001)
     assert Runner(store, ids, settings).run(probe(ids)) is False
+    assert store.list("") == []
+
+
+def test_a_probe_whose_answer_is_lost_is_made_again_with_other_objects(ids: Ids) -> None:
+    store = Unsafe("first probe times out")
+    settings = Settings(retry_limit=1, retry_base_seconds=0.001)
+    assert Runner(store, ids, settings).run(probe(ids)) is True
     assert store.list("") == []
 
 
