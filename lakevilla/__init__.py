@@ -31,6 +31,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
+from lakevilla.gauges import LakeMetrics
 from lakevilla.results import (
     CommitResult,
     DiscoveredTable,
@@ -86,6 +87,7 @@ __all__ = [
     "InvalidOperation",
     "KeptVersion",
     "Lake",
+    "LakeMetrics",
     "LakeVillaError",
     "LakeVillaWarning",
     "ListedTable",

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a lake's transactions as spans and metrics, through ``on_event``.
+"""OpenTelemetry: a lake's transactions as spans and metrics, and gauges of the lake itself.
 
 This module needs the extra ``opentelemetry``, which installs OpenTelemetry's API. The application's
 SDK decides where the data is sent; without an SDK, no data is recorded.
@@ -6,13 +6,21 @@ SDK decides where the data is sent; without an SDK, no data is recorded.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+from lakevilla.api.arguments import check_number
+from lakevilla.api.lake import Lake
 from lakevilla.clock import Clock, SystemClock
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.gauges import GAUGES, Gauge, LakeMetrics
 from lakevilla.lake.context import Event
+from lakevilla.settings import MOST_SECONDS, shown
 
 try:
     from opentelemetry import metrics, trace
@@ -23,7 +31,9 @@ except ImportError as error:
         "`pip install 'lakevilla[opentelemetry]'`"
     ) from error
 
-__all__ = ["listener"]
+__all__ = ["listener", "observe"]
+
+_LOG = logging.getLogger("lakevilla")
 
 #: The most transactions that are remembered at a time. The oldest are dropped, because the end of a
 #: snapshot that is never closed is not reported.
@@ -85,6 +95,117 @@ def listener(
         also,
         SystemClock(),
     )
+
+
+def observe(
+    *lakes: Lake[Any],
+    meter_provider: metrics.MeterProvider | None = None,
+    tables: int = 100,
+    every_seconds: float = 60.0,
+) -> Callable[[], None]:
+    """Give OpenTelemetry the gauges of lakes, as ``lake.metrics`` measures them.
+
+    They are named ``lakevilla.head.version``, ``lakevilla.table.small_files`` and so on, with the
+    attribute ``lake``, and where it applies ``table``, ``task`` or ``state``. Times are ages, in
+    seconds. If a lake can't be read, ``lakevilla.up`` is 0, and it has no other gauge.
+
+    An application calls this once, with all its lakes: the SDK refuses a second gauge of a name.
+
+    Parameters
+    ----------
+    *lakes : Lake
+        The lakes; they stay open as long as they are observed.
+    meter_provider : opentelemetry.metrics.MeterProvider, optional
+        By default, the application's provider.
+    tables : int
+        As for ``lake.metrics``.
+    every_seconds : float
+        A lake is measured at most once in this time, however often gauges are collected.
+
+    Returns
+    -------
+    callable
+        Call it to observe the lakes no longer, before they are closed.
+
+    Raises
+    ------
+    InvalidOperation
+        No lake is given, or ``every_seconds`` is no number of seconds.
+
+    Examples
+    --------
+    >>> from lakevilla.opentelemetry import observe
+    >>> end = observe(lake)
+    >>> end()
+    """
+    if not lakes:
+        raise InvalidOperation("observe: give the lakes, as in observe(lake)")
+    most, every = check_number("tables", tables), _interval(every_seconds)
+    observed = [_Observed(lake, most, every, SystemClock()) for lake in lakes]
+    meter = metrics.get_meter("lakevilla", meter_provider=meter_provider)
+    for gauge in GAUGES.values():
+        meter.create_observable_gauge(
+            gauge.opentelemetry,
+            callbacks=[partial(_observations, observed, gauge)],
+            unit="s" if gauge.unit == "time" else gauge.unit,
+            description=f"Seconds since: {gauge.help}" if gauge.unit == "time" else gauge.help,
+        )
+    return observed.clear
+
+
+def _interval(seconds: object) -> float:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= MOST_SECONDS:  # type: ignore[operator]
+        raise InvalidOperation(
+            f"every_seconds must be a number of seconds from 0 to {MOST_SECONDS:.12g}, not "
+            f"{shown(seconds)}"
+        )
+    return float(seconds)  # type: ignore[arg-type]
+
+
+class _Observed:
+    """A lake with its newest metrics, which all its gauges share."""
+
+    def __init__(self, lake: Lake[Any], tables: int, every_seconds: float, clock: Clock) -> None:
+        self._lake = lake
+        self._tables = tables
+        self._every_seconds = every_seconds
+        self._lock = threading.Lock()
+        self._newest: tuple[float, LakeMetrics] | None = None
+        self.clock = clock
+
+    def newest(self) -> LakeMetrics:
+        """Return the metrics, measured again if they are too old."""
+        with self._lock:
+            now = self.clock.elapsed()
+            if self._newest is None or now - self._newest[0] >= self._every_seconds:
+                self._newest = (now, self._measured())
+            return self._newest[1]
+
+    def _measured(self) -> LakeMetrics:
+        try:
+            return self._lake.metrics(tables=self._tables)
+        except LakeVillaError as error:
+            _LOG.warning("metrics of the lake at %s: %s", self._lake.root, error.message)
+            return LakeMetrics.unreadable(self._lake.root)
+
+
+def _observations(
+    observed: Sequence[_Observed], gauge: Gauge, options: metrics.CallbackOptions
+) -> Iterable[metrics.Observation]:
+    return [one for lake in list(observed) for one in _of_lake(lake, gauge)]
+
+
+def _of_lake(lake: _Observed, gauge: Gauge) -> Iterator[metrics.Observation]:
+    newest = lake.newest()
+    found = newest.values.get(gauge.prometheus)
+    if found is None:
+        return
+    by_label = found if isinstance(found, Mapping) else {"": found}
+    for name, value in by_label.items():
+        attributes = {"lake": newest.root} | ({gauge.label: name} if gauge.label else {})
+        seen = max(0.0, lake.clock.now() - value) if gauge.unit == "time" else value
+        yield metrics.Observation(seen, attributes)
 
 
 @dataclass(slots=True)

@@ -69,6 +69,7 @@ from lakevilla.api.transaction import Transaction
 from lakevilla.api.upkeep import ALL_TASKS, UPKEEP_ELSEWHERE
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
+from lakevilla.gauges import LakeMetrics
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.results import (
     DiscoveredTable,
@@ -2101,6 +2102,28 @@ class Lake(Hinted, Generic[Frame]):
             there is not found.
         """
         return upkeep.diagnose(self._client, adopt=adopt, files=files)
+
+    def metrics(self, *, tables: int = 100) -> LakeMetrics:
+        """Return numbers about the lake for monitoring, by ten requests or so. Changes nothing.
+
+        It reads no table: HEAD, the inbox, and the records of transactions and of upkeep. So a
+        table's number of small files is the least that its files and bytes allow. A commit is
+        pending until HEAD, or the task ``recover`` of ``maintain``, has seen it in each table's
+        log.
+
+        Parameters
+        ----------
+        tables : int
+            The most tables that get numbers of their own: those with the most small files.
+
+        Raises
+        ------
+        InvalidOperation
+            There is no lake at the root.
+        CorruptObject
+            HEAD is lost, or can't be read.
+        """
+        return upkeep.measure(self._client, tables)
 
     def verify(
         self,

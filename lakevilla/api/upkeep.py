@@ -6,19 +6,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lakevilla.api.applying.merge_branch import StateLike, state_name
-from lakevilla.api.arguments import check_flag, check_names, check_patterns
+from lakevilla.api.arguments import check_flag, check_names, check_number, check_patterns
 from lakevilla.api.client.catalogs import catalog_names, named_report
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.refs import check_ref
 from lakevilla.branches.keep import keep
 from lakevilla.engines.deletes import read_deletes
 from lakevilla.errors import InvalidOperation
-from lakevilla.maintenance import doctor, recovery
+from lakevilla.gauges import LakeMetrics
+from lakevilla.maintenance import doctor, metrics, recovery
 from lakevilla.maintenance import rebuild_head as rebuilding
 from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.upkeep import maintain as maintaining
 from lakevilla.maintenance.upkeep.tasks import TASKS
 from lakevilla.maintenance.verify import verify
+from lakevilla.meter import Meter, measured
 from lakevilla.results import Finding, Report
 from lakevilla.settings import MOST_SECONDS, shown
 from lakevilla.store.cached import fresh
@@ -31,6 +33,7 @@ __all__ = [
     "exists",
     "keep_ref",
     "maintain",
+    "measure",
     "recover",
     "verify_lake",
 ]
@@ -136,6 +139,15 @@ def diagnose(client: LakeClient, *, adopt: bool, files: bool) -> Report:
     with client.measured("doctor"):
         report = client.run(fresh(doctor.doctor(client.context, files=read)))
     return named_report(report, catalog_names(client.context))
+
+
+def measure(client: LakeClient, tables: int) -> LakeMetrics:
+    """Return numbers about the lake; see ``Lake.metrics``."""
+    client = client.main("metrics")
+    most = check_number("tables", tables)
+    meter = Meter()
+    with measured(meter):
+        return client.run(metrics.measure(client.context, most, meter))
 
 
 def verify_lake(

@@ -21,6 +21,7 @@ from lakevilla.cli import (  # noqa: F401 (they register commands)
     changes,
     creating,
     log,
+    metrics,
     naming,
     reading,
     refs,

@@ -18,7 +18,10 @@ PURPOSES: dict[str, tuple[str, ...]] = {
         *("protect", "unprotect", "keep"),
     ),
     "Transactions": ("txns", "outcome", "abort"),
-    "Upkeep": ("doctor", "verify", "recover", "maintain", "optimize", "vacuum", "gc"),
+    "Upkeep": (
+        *("doctor", "metrics", "verify", "recover", "maintain"),
+        *("optimize", "vacuum", "gc"),
+    ),
     "Other": ("config", "serve", "ui", "demo", "bench"),
 }
 #: Second names, which other tools have, and the commands that they call.

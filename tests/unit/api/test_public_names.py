@@ -18,7 +18,7 @@ NAMES = {
     "lakevilla": """
         AlreadyCommitted AuditFailed Capabilities CommitOutcomeUnknown CommitResult
         ConflictError CorruptObject Diff DiscoveredTable Event Feature Finding ForeignConflict
-        HistoryEntry InvalidOperation KeptVersion Lake LakeVillaError LakeVillaWarning
+        HistoryEntry InvalidOperation KeptVersion Lake LakeMetrics LakeVillaError LakeVillaWarning
         ListedTable LoggedOperation MergeConflict MergeResult OperationResult OptimizeResult
         Outcome QueuePlace Ref RefExists RefNotFound Report Session Settings Snapshot StoreError
         Table TableExists TableHistoryEntry TableNotFound TablePage TableQueue TableVersion
@@ -29,8 +29,8 @@ NAMES = {
     "lake": """
         abort absorb attach audited branch capabilities changes cherry_pick clone close create_table
         delete_ref diff discover doctor drop_table exists export follow foreach_batch gc guard
-        history is_main_protected keep maintain merge on outcome protect protect_main query read
-        rebase recover refs register rename_table resume revert rollback root run scan session
+        history is_main_protected keep maintain merge metrics on outcome protect protect_main query
+        read rebase recover refs register rename_table resume revert rollback root run scan session
         settings snapshot sql table tables tag transaction transactional transactions unguard
         unregister verify
     """,
