@@ -590,21 +590,22 @@ class Report(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredTable(HtmlFields):
-    """A table under the lake's root that is not in the lake.
+    """A table under the lake's root, or in one of its catalogs, that is not in the lake.
 
     Attributes
     ----------
     name : str
-        The table's path below the root.
+        The table's path below the root, or its name in the catalog.
     uri : str
         The location of the table's directory.
     format : {"delta", "iceberg"} or None
         The format of the table; None if it can't be determined.
     version : int or None
         The newest version in the table's log; None if the table can't be opened.
-    state : {"new", "dropped", "refused"}
+    state : {"new", "dropped", "in_catalog", "refused"}
         ``new``: ``register(discover=True)`` adds the table. ``dropped``: the table was in the lake
-        once, and only ``register`` with its name revives it. ``refused``: the table can't be added;
+        once, and only ``register`` with its name revives it. ``in_catalog``: a connected catalog
+        has it, and only ``register`` with its name adds it. ``refused``: the table can't be added;
         ``reason`` says why.
     reason : str
         The reason for which ``register(discover=True)`` leaves it out; empty if ``new``.
@@ -621,7 +622,7 @@ class DiscoveredTable(HtmlFields):
     uri: str
     format: Literal["delta", "iceberg"] | None
     version: int | None
-    state: Literal["new", "dropped", "refused"]
+    state: Literal["new", "dropped", "in_catalog", "refused"]
     reason: str = ""
 
 

@@ -246,7 +246,7 @@ class Lake(Hinted, Generic[Frame]):
 
     def discover(self) -> list[DiscoveredTable]:
         """Return the tables under the root that are not in the lake: new, dropped, and damaged
-        ones.
+        ones; and those of the lake's catalogs.
 
         Every table under the root can be read and written by its path. It enters the lake with its
         first commit, or by ``register(discover=True)``.
@@ -254,7 +254,8 @@ class Lake(Hinted, Generic[Frame]):
         It walks through the directories and lists nothing inside a table. A new table costs two
         LISTs and the reading of its log, however many files it has. A table of the lake costs
         nothing, any other directory four requests. It skips directories whose name begins with
-        ``_`` or ``.`` or contains ``=``, links, and other lakes.
+        ``_`` or ``.`` or contains ``=``, links, and other lakes. A namespace of a catalog costs two
+        requests to the catalog, and a table there that is not in the lake two more.
 
         Raises
         ------

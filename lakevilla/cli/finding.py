@@ -68,6 +68,8 @@ def tables(
     for table in others:
         if table.state == "refused":
             output.aside(f"table {table.name}: {table.reason}")
+    if not as_json and any(table.state == "in_catalog" for table in others):
+        output.line("`lakevilla register ROOT NAME` adds one that is in its catalog alone")
     if not as_json and any(table.state == "new" for table in others):
         output.line("`lakevilla register ROOT --all` adds those that are not in the lake yet")
     if left_out:
@@ -75,12 +77,12 @@ def tables(
 
 
 def _not_in_lake(table: lv.DiscoveredTable) -> dict[str, object]:
-    state = "not in the lake yet" if table.state == "new" else "refused"
+    states = {"new": "not in the lake yet", "in_catalog": "in its catalog"}
     return {
         "name": table.name,
         "format": table.format,
         "version": table.version,
-        "state": state,
+        "state": states.get(table.state, "refused"),
         "guarded": False,
         "uri": table.uri,
         "reason": table.reason,

@@ -84,6 +84,7 @@ _CALLS_FOR_COMMANDS = {
     r"read it by lake\.on\('([^']*)'\)": r"read it by --on \1",
     r"keys=\{'([^']*)': \[\.\.\.\]\}": r"--key \1=COLUMN",
     r"pass params=\{['\"](\w+)['\"]: [^}]*\}": r"pass --param \1=VALUE",
+    r"connect with catalogs=\{'([^']*)': \.\.\.\}": r"pass --option catalog.\1.PROPERTY=VALUE",
     r"connect with files_outside=\['([^']*)'\]": r"pass --option files_outside=\1",
     r"connect with settings=Settings\(stores=\('([^']*)',\)\)": r"pass --option stores=\1",
     r"\bforce goes with": "--force goes with",

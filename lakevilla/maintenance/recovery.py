@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from lakevilla.branches.change import finish_ended
 from lakevilla.errors import CorruptObject, LakeVillaError, StoreError
 from lakevilla.formats.files import file_key
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.sizes import Size, size_from
 from lakevilla.global_log.commits import CommitObject, commit_key
 from lakevilla.global_log.head import (
@@ -222,6 +224,10 @@ def _unreadable(
 
 
 def _recover_table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
+    beyond = out_of_reach(context, head, location)
+    if beyond is not None:
+        # Commits may wait to be published there, so the work of recovery is not done.
+        return [replace(beyond, severity="error")]
     try:
         tail = yield from open_tail(context, location, missing_ok=True)
         tail = yield from probe(context, tail)
@@ -544,6 +550,9 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
     This also checks the objects that a reader needs in addition to the log: manifests, and parts of
     checkpoints.
     """
+    beyond = out_of_reach(context, head, location)
+    if beyond is not None:
+        return beyond
     try:
         # A client that is open for long knows a log that may be gone by now.
         yield from forget_if_gone(context, location)
@@ -563,6 +572,26 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
     except LakeVillaError as error:
         return unreadable(location, error)
     return tail
+
+
+def out_of_reach(context: Context, head: Head, location: str) -> Finding | None:
+    """Return the finding that a table's catalog was not given to this client, which says nothing
+    about the table.
+    """
+    state = head.tables.peek(location)
+    if state is None or not state.catalog:
+        return None
+    name = name_in_catalog(state.catalog)
+    catalog = name.partition(".")[0]
+    if catalog in context.connected:
+        return None
+    message = f"table {name} was not looked at: only its catalog {catalog!r} knows where its log is"
+    return Finding(
+        "warning",
+        "catalog_not_given",
+        f"{message}: connect with catalogs={{{catalog!r}: ...}}",
+        table=location,
+    )
 
 
 def unreadable(table: str, error: LakeVillaError) -> Finding:

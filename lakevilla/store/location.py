@@ -249,6 +249,11 @@ def is_in_catalog(key: str) -> bool:
     return key.startswith(_IN_CATALOG)
 
 
+def catalog_of(key: str) -> str:
+    """Return the name of the catalog that has a table's pointer."""
+    return unquote(key.removeprefix(_IN_CATALOG).partition("/")[0])
+
+
 def is_plain(key: str) -> bool:
     """Return whether no part of a key is empty, ``.`` or ``..``."""
     parts = key.split("/")

@@ -12,12 +12,14 @@ from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.formats.iceberg.metadata.definition import place_of
 from lakevilla.formats.iceberg.metadata.file import decode_pointer, name_in_catalog, pointer_key
 from lakevilla.global_log.head import TableState, shown_names
+from lakevilla.global_log.repo import load_all
 from lakevilla.lake.context import Context
+from lakevilla.lake.tables.discovery import FoundTable
 from lakevilla.results import Report
 from lakevilla.settings import Settings, shown
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get
+from lakevilla.store.effects import Program, get, list_names, parallel, some_at_once
 from lakevilla.store.location import normalise_location
 
 # -------------------- catalogs
@@ -127,6 +129,52 @@ def locate(context: Context, pointer: str, table: str) -> Program[str]:
     location = normalise_location(context.root, uri)
     context.catalogs[location] = pointer
     return location
+
+
+def discover_in_catalogs(context: Context) -> Program[list[FoundTable]]:
+    """Return the tables of connected catalogs that are not in the lake, by name.
+
+    A namespace costs two requests of the catalog, a table that is not in the lake two, and the
+    reading of its metadata.
+    """
+    if not context.connected:
+        return []
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_all(head)
+    tables = {} if head is None else head.tables.cached()
+    in_lake = {state.catalog for state in tables.values() if state.catalog and not state.dropped}
+    pointers: list[str] = []
+    level = [pointer_key(name, ()) for name in sorted(context.connected)]
+    while level:
+        listed = yield from parallel([list_names(place) for place in level])
+        below = [
+            f"{place.rstrip('/')}/{name}"
+            for place, names in zip(level, listed, strict=True)
+            for name in names
+        ]
+        level = [place[:-1] for place in below if place.endswith("/")]
+        pointers += [place for place in below if not place.endswith("/")]
+    new = sorted(set(pointers) - in_lake)
+    found = yield from some_at_once(_found_in_catalog(context, pointer) for pointer in new)
+    return [one for one in found if one is not None]
+
+
+def _found_in_catalog(context: Context, pointer: str) -> Program[FoundTable | None]:
+    """Return a table of a catalog; None if it was dropped there since it was listed."""
+    name = name_in_catalog(pointer)
+    location = ""
+    try:
+        location = yield from locate(context, pointer, name)
+        snapshot = yield from context.formats.open(location, location, "iceberg", pointer)
+    except TableNotFound:
+        return None
+    except LakeVillaError as error:
+        return FoundTable(
+            location, "refused", error.message, error.kind, "iceberg", catalog=pointer
+        )
+    reason = f"is in a catalog: `register('{name}')` adds it"
+    return FoundTable(location, "in_catalog", reason, "", "iceberg", snapshot, catalog=pointer)
 
 
 # -------------------- catalog names

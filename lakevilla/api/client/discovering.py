@@ -9,11 +9,13 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from weakref import ref
 
+from lakevilla.api.client.catalogs import discover_in_catalogs
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.names import TableNames, resolve
 from lakevilla.display import HtmlList, table_html
 from lakevilla.errors import InvalidOperation, LakeVillaError, LakeVillaWarning, TableNotFound
 from lakevilla.formats.files import TableSize
+from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.global_log.head import NOWHERE, Head, TableState, shown_tables
 from lakevilla.global_log.repo import glance, load_all, load_tables
 from lakevilla.lake.context import Event
@@ -40,7 +42,11 @@ def discover_tables(client: LakeClient) -> list[DiscoveredTable]:
     """Return the tables under the root that the lake does not have."""
     with client.measured("discover"):
         found = client.run(discovery.discover(client.context))
-    return HtmlList(_discovered(client, one) for one in found)
+        in_catalogs = client.run(discover_in_catalogs(client.context))
+    # A directory below the root that a catalog keeps is listed by its name there.
+    named = {one.location for one in in_catalogs}
+    found = [one for one in found if one.location not in named]
+    return HtmlList(_discovered(client, one) for one in (*found, *in_catalogs))
 
 
 def register_named(client: LakeClient, given: Mapping[str, str]) -> list[str]:
@@ -78,7 +84,7 @@ def register_all(client: LakeClient) -> list[str]:
 def _discovered(client: LakeClient, found: FoundTable) -> DiscoveredTable:
     """Return a caller's description of a table that is stored under the root."""
     return DiscoveredTable(
-        name=found.location,
+        name=name_in_catalog(found.catalog) if found.catalog else found.location,
         uri=client.uri_of(found.location),
         format=found.format,
         version=None if found.snapshot is None else found.snapshot.version,

@@ -42,16 +42,18 @@ class FoundTable:
     """A table that is stored under the root, or a directory that may be one.
 
     ``state`` is ``new`` for a table that may be added to the lake, ``dropped`` for a table that was
-    in the lake, and ``refused`` for a table that can't be added, with the ``reason``.
+    in the lake, ``in_catalog`` for a table of a connected catalog, and ``refused`` for a table that
+    can't be added; all but the first with the ``reason``. ``catalog`` is the pointer in a catalog.
     """
 
     location: str
-    state: Literal["new", "dropped", "refused"]
+    state: Literal["new", "dropped", "refused", "in_catalog"]
     reason: str = ""
     kind: str = ""
     format: FormatName | None = None
     snapshot: TableSnapshot | None = None
     seen_at: float = 0.0
+    catalog: str = ""
 
 
 @dataclass(frozen=True, slots=True)

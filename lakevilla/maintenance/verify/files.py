@@ -35,7 +35,7 @@ from lakevilla.lake.frozen.frozen import not_kept
 from lakevilla.lake.frozen.states import AtBase, AtHead, LakeState
 from lakevilla.lake.integrity import with_hashes
 from lakevilla.lake.view import View
-from lakevilla.maintenance.recovery import unreadable
+from lakevilla.maintenance.recovery import out_of_reach, unreadable
 from lakevilla.meter import note
 from lakevilla.results import Finding
 from lakevilla.store.base import Found, Missing
@@ -181,6 +181,11 @@ def _opened(
     context: Context, states: Sequence[LakeState], location: str
 ) -> Program[tuple[list[_State], list[Finding]]]:
     """Return a table's states and the findings; a state has only files that no earlier one has."""
+    beyond = None
+    if context.held is not None:
+        beyond = out_of_reach(context, context.held.head, location)
+    if beyond is not None:
+        return [], [beyond]
     found: list[_State] = []
     wrong: list[Finding] = []
     seen: pa.ChunkedArray | None = None

@@ -22,6 +22,7 @@ from lakevilla.store.base import (
 from lakevilla.store.location import (
     Location,
     account_of,
+    catalog_of,
     check_key,
     in_account,
     is_external,
@@ -150,9 +151,10 @@ class LakeStore:
     def _place(self, key: str) -> tuple[Store, str]:
         if is_in_catalog(key):
             if self._catalogs is None:
+                name = catalog_of(key)
                 raise InvalidOperation(
-                    f"{key} is a table of a catalog, and this lake was connected with none: "
-                    "connect with catalogs={...}"
+                    f"the catalog {name!r} is none that this lake was connected with: connect with "
+                    f"catalogs={{{name!r}: ...}}"
                 )
             return self._catalogs, key
         if "://" not in key and not key.startswith("/"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
+from urllib.parse import quote
 
 from pydantic import TypeAdapter
 from pyiceberg.catalog import Catalog
@@ -170,9 +171,10 @@ class CatalogStore:
         )
 
     def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
-        raise InvalidOperation(
-            f"{prefix} is a table's pointer in a catalog: there are no files below it"
-        )
+        """Return the namespaces, each with a slash behind it, and the tables of a namespace."""
+        name, above = identifier_of(prefix)
+        found = self._asked(lambda: _names_in(self._catalogs[name], above))
+        return () if isinstance(found, Missing) else found
 
     def delete(self, key: str) -> Failure | None:
         raise InvalidOperation(
@@ -247,6 +249,16 @@ def _loaded(catalog: Catalog, identifier: tuple[str, ...], key: str) -> Table:
         "restore it, or have the catalog point at one that exists (`register_table`)",
         key=key,
         table=table,
+    )
+
+
+def _names_in(catalog: Catalog, above: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names below a namespace, or below the catalog, as ``pointer_key`` escapes them."""
+    below = [found for found in catalog.list_namespaces(above) if len(found) == len(above) + 1]
+    tables = catalog.list_tables(above) if above else []
+    return (
+        *sorted(f"{quote(found[-1], safe='')}/" for found in below),
+        *sorted(quote(found[-1], safe="") for found in tables),
     )
 
 
