@@ -918,7 +918,7 @@ class Lake(Hinted, Generic[Frame]):
         Parameters
         ----------
         path : str
-            Such as ``/sales/*[rows > 0]/files[partition.region = 'Asia']``.
+            Such as ``/sales/*[rows > 0]/files[partition.region = 'Asia']``; ``/`` is all tables.
         at : int, datetime or str, optional
             A global version, an aware time, or the name of a ref. The present lake if not given.
 

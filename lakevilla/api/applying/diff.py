@@ -28,6 +28,8 @@ _TABLES = pa.schema(
         pa.field("files_removed", pa.int64(), nullable=False),
         pa.field("rows_added", pa.int64()),
         pa.field("rows_removed", pa.int64()),
+        pa.field("file_rows_added", pa.int64()),
+        pa.field("file_rows_removed", pa.int64()),
         pa.field("schema_changed", pa.bool_(), nullable=False),
     ]
 )
@@ -42,8 +44,12 @@ class Diff(Generic[Frame]):
     tables : pyarrow.Table
         One row for each table that differs: ``table``, ``change`` (``created``, ``joined`` with a
         log of its own, ``dropped``, ``changed``), ``files_added``, ``files_removed``,
-        ``rows_added`` and ``rows_removed`` (of these files, by their own counts; null without such
-        counts), and ``schema_changed`` (columns, constraints or properties).
+        ``rows_added`` and ``rows_removed`` (rows that changed, an updated one being one of each;
+        null where that can't be told without reading them), ``file_rows_added`` and
+        ``file_rows_removed`` (rows of these files, changed or not, by the files' own counts; null
+        without such counts), and ``schema_changed`` (columns, constraints or properties).
+        It can be told if files only came or only went, or if one UPDATE, DELETE or MERGE lies
+        between the states.
 
     Examples
     --------
@@ -77,8 +83,10 @@ class Diff(Generic[Frame]):
                     "change": one.change,
                     "files_added": added.files,
                     "files_removed": removed.files,
-                    "rows_added": added.rows,
-                    "rows_removed": removed.rows,
+                    "rows_added": one.rows[0],
+                    "rows_removed": one.rows[1],
+                    "file_rows_added": added.rows,
+                    "file_rows_removed": removed.rows,
                     "schema_changed": one.change == "changed" and one.found.after is not None,
                 }
             )

@@ -152,6 +152,8 @@ def parsed(path: object) -> CatalogPath:
     """
     if not isinstance(path, str):
         raise InvalidOperation(f"a path is text, such as '/sales/*/files', not {shown(path)}")
+    if path == "/":
+        return CatalogPath((PathStep("**", True, ()),), ())
     reader = _Reader(path)
     names: list[PathStep] = []
     below: list[PathStep] = []

@@ -22,6 +22,7 @@ from lakevilla.lake.operations.changes import (
     refuse_missing,
     sources_of,
 )
+from lakevilla.lake.operations.row_counts import RowCounts, commits_between, row_counts
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Defined
@@ -69,12 +70,16 @@ Kind = Literal["created", "joined", "dropped", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """A table that differs. ``snapshot`` is its later state, or its only one."""
+    """A table that differs. ``snapshot`` is its later state, or its only one.
+
+    ``rows``: how many were added and removed, where that can be told without reading them.
+    """
 
     location: str
     change: Kind
     found: Difference
     snapshot: TableSnapshot
+    rows: RowCounts = (None, None)
 
 
 def states_differ(
@@ -110,7 +115,14 @@ def states_differ(
             continue
         kind: Kind = "joined" if change == "created" and location not in changed.made else change
         differing.append(TableDifference(location, kind, what, snapshot))
-    return differing
+    commits = yield from commits_between(head, old.version, new.version)
+    counts = yield from parallel(
+        [
+            row_counts(context, one.location, one.found.adds, one.found.removes, commits)
+            for one in differing
+        ]
+    )
+    return [replace(one, rows=rows) for one, rows in zip(differing, counts, strict=True)]
 
 
 def _one(

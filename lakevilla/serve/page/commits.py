@@ -88,5 +88,5 @@ def differing_rows(
 
 def is_too_large(one: Mapping[str, Any]) -> bool:
     """Return whether the files in which a table differs have more rows than a page compares."""
-    counts = (one["rows_added"], one["rows_removed"])
+    counts = (one["file_rows_added"], one["file_rows_removed"])
     return None in counts or sum(counts) > _MOST_COMPARED

@@ -352,6 +352,58 @@ def test_a_vacuum_by_deltalake_after_a_rollback_deletes_no_needed_file(lake: lv.
     assert state(lake)["stock"] == [{"qty": 4, "sku": "tea"}]
 
 
+def counts(lake: lv.Lake, *states: int | str) -> list[int | None]:
+    """Return the changed rows of the only table that differs, and the rows of its files."""
+    (row,) = lake.diff(*states).tables.to_pylist()
+    names = ("rows_added", "rows_removed", "file_rows_added", "file_rows_removed")
+    return [row[name] for name in names]
+
+
+def test_a_diff_counts_changed_rows_where_one_statement_lies_between(
+    lake: lv.Lake, kind: Format
+) -> None:
+    rows = [{"id": number, "n": number % 3} for number in range(90)]
+    lake.create_table("t", rows, format=kind)
+    lake.tag("full")
+    lake.run(lambda txn: txn.update("t", {"n": "7"}, where="id < 2"))
+    assert counts(lake, 1, 2) == [2, 2, 90, 90]
+    assert counts(lake, "full") == [2, 2, 90, 90]
+    lake.run(lambda txn: txn.delete("t", where="n = 7"))
+    assert counts(lake, 2, 3) == [0, 2, 88, 90]
+    assert counts(lake, 3, 2) == [2, 0, 90, 88]
+    lake.run(lambda txn: txn.upsert("t", [{"id": 5, "n": 8}, {"id": 99, "n": 8}], "id"))
+    assert counts(lake, 3, 4)[:2] == [2, 1]
+
+
+def test_a_diff_leaves_changed_rows_open_where_it_would_have_to_read_them(
+    lake: lv.Lake, kind: Format
+) -> None:
+    lake.create_table("t", [{"id": number} for number in range(9)], format=kind)
+    lake.run(lambda txn: txn.update("t", {"id": "-1"}, where="id = 1"))
+    lake.run(lambda txn: txn.update("t", {"id": "1"}, where="id = -1"))
+    assert counts(lake, 1, 3) == [None, None, 9, 9]
+    lake.run(lambda txn: txn.overwrite("t", [{"id": number} for number in range(10)]))
+    assert counts(lake, 3, 4) == [None, None, 10, 9]
+
+    def twice(txn: lv.Transaction) -> None:
+        txn.append("t", [{"id": 77}])
+        txn.delete("t", where="id = 77 OR id = 1")
+
+    lake.run(twice)
+    assert counts(lake, 4, 5)[:2] == [None, None]
+
+
+def test_a_diff_counts_the_rows_of_another_client_by_their_files_alone(
+    lake: lv.Lake, kind: Format
+) -> None:
+    """Its append came after an UPDATE, and no commit of the lake has made the difference."""
+    shop(lake, kind)
+    lake.run(lambda txn: txn.update("stock", {"qty": "9"}, where="sku = 'tea'"))
+    before = lake.history()[0].version - 1
+    write_beside(lake, kind)
+    assert counts(lake, before) == [None, None, 2, 1]
+
+
 def test_a_diff_reports_tables_and_rows(lake: lv.Lake, kind: Format) -> None:
     shop(lake, kind)
     sell(lake)
@@ -367,6 +419,7 @@ def test_a_diff_reports_tables_and_rows(lake: lv.Lake, kind: Format) -> None:
     assert rows_of["stock"]["schema_changed"]
     assert not rows_of["sales/orders"]["schema_changed"]
     assert [rows_of["stock"][name] for name in ("files_added", "rows_removed")] == [1, 1]
+    assert rows_of["stock"]["rows_added"] == 1
     assert found.rows("sales/orders").to_pylist() == [{"id": 2, "_change_type": "insert"}]
     assert found.rows("stock", keys="sku").select(["qty", "_change_type"]).to_pylist() == [
         {"qty": 5, "_change_type": "update_preimage"},
