@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lakevilla as lv
-from lakevilla.cli.lakes import lake_names, lake_of
+from lakevilla.cli.lakes import NamedLake, lake_names, lake_of
 from lakevilla.display import shown_text
 from lakevilla.errors import InvalidOperation, LakeVillaWarning
 from lakevilla.store.location import root_location
@@ -79,7 +80,39 @@ def open_lake(
     Messages on parts that the result omits are added to ``left_out``.
     """
     named = lake_of(root)
-    options = {**named.options, **storage_options(pairs)}
+    given = replace(
+        named,
+        options={**named.options, **storage_options(pairs)},
+        profile=profile or named.profile,
+    )
+
+    def tell(event: lv.Event) -> None:
+        """Print on stderr what the result omits, so that users don't take it for complete."""
+        if event.kind == "left_out":
+            print(shown_text(event.message), file=sys.stderr)
+            if left_out is not None:
+                left_out.append(event.message)
+
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", LakeVillaWarning)
+        lake = connected(given, tell)
+    _check_directory(lake.root, root, new)
+    for warning in noted:
+        print(shown_text(str(warning.message)), file=sys.stderr)
+    warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these warnings
+    with lake:
+        yield lake if on is None else lake.on(on)
+
+
+def connected(named: NamedLake, on_event: Callable[[lv.Event], None] | None = None) -> lv.Lake[Any]:
+    """Connect to a lake by its options; this sends no request.
+
+    Raises
+    ------
+    InvalidOperation
+        There is no such option, or its value is not understood.
+    """
+    options = dict(named.options)
     stores = tuple(_listed(options.pop(_STORES, "")))
     catalogs: dict[str, dict[str, str]] = {}
     for key in [key for key in options if key.startswith(_CATALOG)]:
@@ -91,32 +124,16 @@ def open_lake(
         catalogs.setdefault(name, {})[wanted] = options.pop(key)
     outside = options.pop(_OUTSIDE, "")
     sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
-
-    def tell(event: lv.Event) -> None:
-        """Print on stderr what the result omits, so that users don't take it for complete."""
-        if event.kind == "left_out":
-            print(shown_text(event.message), file=sys.stderr)
-            if left_out is not None:
-                left_out.append(event.message)
-
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always", LakeVillaWarning)
-        lake = lv.connect(
-            named.root,
-            storage_options=options or None,
-            boto3_session=session_of(profile or named.profile),
-            on_event=tell,
-            progress=True,
-            catalogs=catalogs,
-            files_outside=_listed(outside),
-            settings=lv.Settings(stores=stores, sql_uris=sql_uris),
-        )
-    _check_directory(lake.root, root, new)
-    for warning in noted:
-        print(shown_text(str(warning.message)), file=sys.stderr)
-    warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these warnings
-    with lake:
-        yield lake if on is None else lake.on(on)
+    return lv.connect(
+        named.root,
+        storage_options=options or None,
+        boto3_session=session_of(named.profile),
+        on_event=on_event,
+        progress=True,
+        catalogs=catalogs,
+        files_outside=_listed(outside),
+        settings=lv.Settings(stores=stores, sql_uris=sql_uris),
+    )
 
 
 def _listed(text: str) -> list[str]:

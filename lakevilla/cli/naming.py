@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lakevilla.cli.command import Json, Options, Profile, command
-from lakevilla.cli.connection import storage_options
+from lakevilla.cli.connection import connected, storage_options
 from lakevilla.cli.lakes import NamedLake, give_name, lake_names, named_lake, take_name
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
@@ -49,6 +49,7 @@ def config(
         return
     given = storage_options(option)
     made = NamedLake(_whole(lake), given, profile)
+    connected(made).close()  # refuses misspelt options, before a command meets them
     give_name(str(name), made)
     output.value(_shown(str(name), made), f"{name} is {made.root}")
 

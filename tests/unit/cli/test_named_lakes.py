@@ -59,10 +59,34 @@ def test_the_name_of_a_lake_that_is_misspelt_is_met_with_the_one_that_was_meant(
     assert "the lake prod" not in invoke("tables", "./prdo", status=2).stderr
 
 
-def test_a_named_lake_connects_with_its_options_and_those_of_the_command_win(root: str) -> None:
-    invoke("config", "prod", root, "-o", "sql_uris=perhaps")
+def test_a_named_lake_connects_with_its_options_and_those_of_the_command_win(
+    root: str, settings: Path
+) -> None:
+    invoke("config", "prod", root, "-o", "sql_uris=false")
+    file = settings / "prod.json"
+    file.write_text(file.read_text().replace("false", "perhaps"))
     assert "sql_uris is true or false" in invoke("tables", "prod", status=2).stderr
     invoke("tables", "prod", "-o", "sql_uris=true")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["-o", "AWS_REGON=eu-central-1"], "did you mean aws_region?"),
+        (["-o", "sql_uris=perhaps"], "sql_uris is true or false"),
+        (["-o", "catalog.prod=http://localhost"], "catalog.NAME.PROPERTY=VALUE"),
+        (["-o", "stores=archive"], "stores must be a tuple of URIs"),
+        (["--profile", "nosuch"], "is in neither ~/.aws/config"),
+    ],
+)
+def test_a_lake_with_a_misspelt_option_gets_no_name(
+    words: list[str], hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+    said = " ".join(invoke("config", "prod", "s3://warehouse", *words, status=2).stderr.split())
+    assert hint in said
+    assert json.loads(invoke("config", "--json").stdout) == []
 
 
 def test_no_command_shows_the_value_of_a_stored_option(root: str, settings: Path) -> None:
