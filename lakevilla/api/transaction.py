@@ -25,6 +25,7 @@ from lakevilla.api.client.discovering import ref_of
 from lakevilla.api.client.names import refuse_outside
 from lakevilla.api.execution.replacing import place_of, replace_table
 from lakevilla.api.execution.sources import identifier
+from lakevilla.api.execution.views import refuse_kind
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder, PlannedMerge, set_from
 from lakevilla.api.reads import Reads
@@ -546,7 +547,14 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         Raises
         ------
         TableNotFound
+        InvalidOperation
+            It is a view, which SQL's ``DROP VIEW`` drops.
         """
+        refuse_kind(self._executor, name, "table")
+        self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        """Remove a table or a view from the lake."""
         executor = self._executor
         with executor.verb_scope("drop_table", name):
             location = executor.begin_write(name, "drop_table")

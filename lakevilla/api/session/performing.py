@@ -145,10 +145,16 @@ def _define(
             kind: Literal["table", "view"] = "view" if isinstance(node, DropView) else "table"
             try:
                 refuse_kind(txn._executor, name, kind)
-                txn.drop_table(name)
+                txn._drop(name)
             except TableNotFound:
-                if not missing_ok:
+                if missing_ok:
+                    return
+                if kind == "table":
                     raise
+                raise TableNotFound(
+                    f"view {name} does not exist: information_schema.views lists the views",
+                    table=name,
+                ) from None
         case AlterTable(name=name, changes=changes):
             txn.alter(name, **changes)
         case RenameTable(name=name, new=new):

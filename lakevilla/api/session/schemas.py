@@ -104,7 +104,7 @@ def _drop(txn: Transaction[Frame], node: DropSchema) -> None:
         )
     with executor.whole_or_undone():
         for table in tables:
-            txn.drop_table(table)
+            txn._drop(table)
         for schema in (*schemas, name):
             executor.change_schema(DroppedSchema(schema))
 

@@ -9,10 +9,12 @@ import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla import dbapi
 from lakevilla.api.session import Session
+from lakevilla.cli.app import app
 from lakevilla.global_log.head import FORMAT_WITH_VIEWS, Head
 from tests.support.inside import inside
 
@@ -113,6 +115,31 @@ def test_the_name_of_a_view_that_exists_says_how_to_define_it_again(lake: lv.Lak
     with pytest.raises(lv.TableExists, match="table stock exists already: write to it, or choose"):
         session.sql("CREATE VIEW stock AS SELECT 1 AS n")
     session.sql("CREATE VIEW IF NOT EXISTS few AS SELECT 1 AS n")
+
+
+@pytest.mark.parametrize("delete_data", [False, True])
+def test_a_view_is_not_dropped_as_a_table(lake: lv.Lake, delete_data: bool) -> None:
+    with pytest.raises(lv.InvalidOperation, match="few is a view, and no table: DROP VIEW few"):
+        lake.drop_table("few", delete_data=delete_data)
+    with lake.transaction() as txn:
+        txn.append("stock", [{"sku": "oil", "qty": 1}])
+        with pytest.raises(lv.InvalidOperation, match="DROP VIEW few"):
+            txn.drop_table("few")
+    said = CliRunner().invoke(app, ["drop", lake.root, "few"])
+    assert said.exit_code == 2
+    assert "few is a view" in said.stderr
+    assert ("oil", 1) in rows(lake, "FROM few")
+
+
+def test_a_view_that_is_not_there_is_called_a_view(lake: lv.Lake) -> None:
+    session = lake.session()
+    for text in ("DROP VIEW nothing", "DROP VIEW sales.nothing"):
+        name = text.removeprefix("DROP VIEW ")
+        with pytest.raises(lv.TableNotFound, match=f"^view {name} does not exist: information_sch"):
+            session.sql(text)
+    session.sql("DROP VIEW few")
+    with pytest.raises(lv.TableNotFound, match="view few does not exist"):
+        session.sql("DROP VIEW few")
 
 
 @pytest.mark.parametrize(
