@@ -449,7 +449,7 @@ class TransactionInfo(HtmlFields):
         not cleaned up yet; ``aborted``: the transaction can't commit any more, but its owner may
         not know that yet.
     owner : str
-        Host, process and a random part.
+        The client: its ``Settings.identity``, if it has one, and a random part.
     started : datetime
         Aware; the time in the id, by the clock of the client that made it.
     last_seen : datetime
@@ -496,7 +496,7 @@ class QueuePlace(HtmlFields):
     access : {"read", "append", "write"} or None
         The access for which the ticket is held; None if the marker can't be read.
     owner : str or None
-        The client of the transaction: host, process and a random part; None if it is not known.
+        The client of the transaction, as in ``TransactionInfo``; None if it is not known.
     waits_for : tuple of str
         The transactions for which the ticket's transaction is waiting.
 
@@ -671,7 +671,7 @@ class Ref(HtmlFields):
     created : datetime
         Aware, in UTC; the time at which the ref was made.
     created_by : str
-        The process that made the ref: host, process and a random part.
+        The client that made the ref: its ``Settings.identity``, if it has one, and a random part.
     protected : bool
         True if the ref can't be deleted before ``protect(name, on=False)``.
     metadata : Mapping of str to str

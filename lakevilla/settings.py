@@ -150,8 +150,8 @@ class Settings(_StoreSettings):
     identity : str
         Who writes, for other clients: each transaction has it in its metadata as ``identity``,
         unless it is given one there. Like each transaction with metadata, it is then performed
-        together with no other. Empty by default: nothing of the user, the machine or the script is
-        in a commit.
+        together with no other. Its records, tags and branches name it, too. Empty by default:
+        nothing of the user, the machine or the script is stored.
     sql_uris : bool
         Whether SQL may name tables by URIs and absolute paths that are outside of the root and not
         in the lake. Then any author of a statement can read and write all that this process can.

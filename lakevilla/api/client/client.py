@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -79,7 +78,7 @@ class LakeClient(ClientOfEpoch):
     reach : Reach
         The objects outside of the root that this client may read.
     owner : str
-        The name of this process in the records of its transactions.
+        The name of this client in its records: ``Settings.identity``, and a random part.
     runner : Runner
         Carries out programs on the lake's store.
     saver : Heartbeat
@@ -145,7 +144,7 @@ class LakeClient(ClientOfEpoch):
         self.next_epoch: Self | None = None
         #: The names that were requested last, while a caller still iterates over them.
         self.listing: ReferenceType[TableNames] | None = None
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
+        self.owner = _owner(settings.identity, ids.nonce())
         # With checks, a write counts only after it has settled; a leader would read a proposal
         # earlier.
         self.context.proposes = lambda: self.runner.checked is None
@@ -571,6 +570,11 @@ class LakeClient(ClientOfEpoch):
 
     def _soon(self, program: Callable[[], Program[object]], key: object = None) -> None:
         self._background.soon(program, self.checkpoint_soon, key)
+
+
+def _owner(identity: str, nonce: str) -> str:
+    """Return a name that no other client has, with nothing that the caller has not given."""
+    return f"{identity}:{nonce[:16]}" if identity else nonce[:16]
 
 
 def _reopened_on(

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import pickle
+import platform
+import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +65,34 @@ def test_a_commit_has_nothing_of_its_writer_that_was_not_given(tmp_path: Path) -
     with begin(tmp_path) as lake, lv.connect(tmp_path) as other:
         error = lose(lake, other)
         assert "=" not in str(error).partition("the newest commit")[2]
-        host = lake._client.owner.partition(":")[0]
-        assert host
-        found = sorted(tmp_path.glob("**/commits/*.json")) + sorted(tmp_path.glob("**/0*.json"))
-        assert found
-        for file in found:
-            assert f'"{host}' not in file.read_text()
         assert all(entry.metadata == {} for entry in lake.history())
+
+
+@pytest.mark.parametrize("identity", ["", "etl@team"])
+def test_a_store_gets_nothing_of_a_client_but_its_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identity: str
+) -> None:
+    secrets = ("machine-of-the-caller", "user-of-the-caller", f":{os.getpid()}:")
+    monkeypatch.setattr(socket, "gethostname", lambda: secrets[0])
+    monkeypatch.setattr(platform, "node", lambda: secrets[0])
+    monkeypatch.setattr(getpass, "getuser", lambda: secrets[1])
+    with begin(tmp_path), lv.connect(tmp_path, settings=lv.Settings(identity=identity)) as lake:
+        lake.tag("kept")
+        lake.branch("etl")
+        lake.maintain()
+        txn = lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I)
+        txn.take_turn("stock")
+        txn.save()
+        stored = {one: one.read_bytes() for one in tmp_path.rglob("*") if one.is_file()}
+        (running,) = lake.transactions()
+        txn.abort()
+    assert any("/txns/" in str(one) for one in stored)
+    assert any("/maintenance/" in str(one) for one in stored)
+    for body in stored.values():
+        assert not [secret for secret in secrets if secret.encode() in body]
+    assert re.fullmatch(r"(etl@team:)?[0-9a-f]{16}", running.owner)
+    assert running.owner.startswith(identity)
+    assert {ref.created_by for ref in lake.refs()} == {running.owner}
 
 
 def test_a_conflict_after_which_a_function_runs_again_costs_no_request_for_a_name(
