@@ -31,6 +31,7 @@ MODULES = {
     "iceberg": "bench.commits.iceberg",
     "guests": "bench.commits.guests",
     "many_tables": "bench.size.many_tables",
+    "month": "bench.size.month",
     "many_files": "bench.size.many_files",
     "memory_of_many": "bench.size.memory_of_many",
     "growth": "bench.size.growth",

@@ -316,18 +316,16 @@ class Runner:
 
     def _metered(self, meter: Meter, effect: Request, pause: Callable[[float], object]) -> Any:
         """Make a request that counts for the running verb: a thread of the pool runs no verb."""
-        known = self._known(effect)
-        if known is not None:
-            return known
         answer = self._request(effect, pause)
         meter.add(requests=1, deleted=int(isinstance(effect, DeleteObject)))
         return answer
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
         """Make one request with retries and read-backs, in this thread; none if it is cached."""
-        known = self._known(effect)
-        if known is not None:
-            return known
+        if isinstance(effect, Get) and effect.immutable:
+            known = self.cached.get(effect.key) or self.written.get(effect.key)
+            if isinstance(known, Found):
+                return known
         answer = self._asked(effect, pause)
         match effect, answer:
             case Get(immutable=True), Found(body) if is_content(effect.key, body):
@@ -336,13 +334,6 @@ class Runner:
                 if len(body) <= SMALL_FILE_BYTES and self.store.local_path(key) is None:
                     self.written.keep(key, Found(body, token, len(body)), len(body))
         return answer
-
-    def _known(self, effect: Request) -> Found | None:
-        """Return an immutable object that is cached, for which no request is made."""
-        if not (isinstance(effect, Get) and effect.immutable):
-            return None
-        known = self.cached.get(effect.key) or self.written.get(effect.key)
-        return known if isinstance(known, Found) else None
 
     def _asked(self, effect: Request, pause: Callable[[float], object]) -> Any:
         # The abilities of the store do not apply to a catalog, which has its own compare-and-swap.

@@ -17,12 +17,14 @@ from bench.size import by_lakevilla, steady
 from bench.size.own_process import Own, in_own_process
 from lakevilla.arrow.row_digest import RowDigest
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.meter import Meter
 from lakevilla.serve.page import history
 from lakevilla.sql.expressions.parse import parse_predicate
 
 SMALL = {
     "many_files": {"files": "2000", "repeats": "1"},
     "memory_of_many": {"tables": "10"},
+    "month": {"tables": "2", "written": "1", "commits": "1"},
     "rewrite": {"gigabytes": "0.01", "repeats": "1", "systems": "LakeVilla"},
     "refresh": {"rows": "2000", "repeats": "1"},
     "shown": {"files": "2000", "repeats": "1"},
@@ -54,6 +56,14 @@ def test_a_benchmark_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
     assert all(one.n and one.p50_ms > 0 for one in result.series)
     for plot in benchmark(name).plots:
         assert (tmp_path / f"{name}-{plot}.svg").stat().st_size > 1000
+
+
+@pytest.mark.night
+def test_the_check_finds_a_scrape_that_does_not_count_its_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Meter, "add", lambda meter, **counts: None)
+    assert run("month", tmp_path).checks == {"a scrape takes as many requests as it says": False}
 
 
 def test_processes_that_upsert_at_once_lose_no_row(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ PAGES = (
     "docs/performance.md",
     "docs/benchmarks.md",
     "docs/guides/hot-rows.md",
+    "docs/guides/operators.md",
     "bench/results/README.md",
 )
 LAB_BOOK = sorted((ROOT / "bench/results").glob("*.md"))

@@ -12,6 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
 import lakevilla as lv
+from bench.size.many_tables import commit_two, lake_of, real_tables
 from lakevilla.gauges import GAUGES
 from lakevilla.global_log.inbox.proposal import INBOX_PREFIX
 from lakevilla.opentelemetry import observe
@@ -125,6 +126,21 @@ def test_a_scrape_takes_requests_that_do_not_grow_with_tables(lake: lv.Lake) -> 
         with inside(fresh).requests.counting() as again:
             fresh.metrics()
         assert again.total == REQUESTS
+
+
+def test_a_scrape_reads_each_leaf_of_a_large_head_once(tmp_path: Path) -> None:
+    root = str(tmp_path / "lake")
+    with lake_of(2000, root, commits=1) as writer, lv.connect(root) as fresh:
+        with inside(fresh).requests.counting() as made:
+            found = fresh.metrics().values
+        assert made.total == found["lakevilla_scrape_requests"] > REQUESTS + 2
+        assert found["lakevilla_tables"] == 2000
+        assert found["lakevilla_tables_of_unknown_size"] == 1990
+        commit_two(writer, real_tables(2000)[:2])
+        with inside(fresh).requests.counting() as again:
+            counted = fresh.metrics().values["lakevilla_scrape_requests"]
+        assert again.total == counted
+        assert REQUESTS < again.total < made.total
 
 
 def test_metrics_of_a_root_without_a_lake_are_refused(tmp_path: Path) -> None:
