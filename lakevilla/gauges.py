@@ -8,7 +8,7 @@ from typing import Literal
 
 from lakevilla.display import HtmlFields
 
-__all__ = ["GAUGES", "Gauge", "LakeMetrics", "prometheus_text"]
+__all__ = ["GAUGES", "Gauge", "LakeMetrics"]
 
 #: The suffixes of names for Prometheus, by unit. A ``time`` is stored as seconds since the epoch,
 #: so that it ages without another scrape; OpenTelemetry gets the age.
@@ -103,20 +103,11 @@ class LakeMetrics(HtmlFields):
 
     def prometheus(self) -> str:
         """Return the metrics in Prometheus' text format, each with the label ``lake``."""
-        return prometheus_text([self])
-
-
-def prometheus_text(lakes: list[LakeMetrics]) -> str:
-    """Return the metrics of some lakes in Prometheus' text format, by gauge."""
-    return "".join(f"{line}\n" for gauge in GAUGES.values() for line in _lines(gauge, lakes))
-
-
-def _lines(gauge: Gauge, lakes: list[LakeMetrics]) -> Iterator[str]:
-    samples = [line for lake in lakes for line in _samples(gauge, lake)]
-    if samples:
-        yield f"# HELP {gauge.prometheus} {gauge.help}"
-        yield f"# TYPE {gauge.prometheus} gauge"
-        yield from samples
+        return "".join(
+            f"# HELP {name} {gauge.help}\n# TYPE {name} gauge\n{samples}"
+            for name, gauge in GAUGES.items()
+            if (samples := "".join(_samples(gauge, self)))
+        )
 
 
 def _samples(gauge: Gauge, lake: LakeMetrics) -> Iterator[str]:
@@ -126,9 +117,9 @@ def _samples(gauge: Gauge, lake: LakeMetrics) -> Iterator[str]:
     start = f'{gauge.prometheus}{{lake="{_escaped(lake.root)}"'
     if isinstance(found, Mapping):
         for name, value in found.items():
-            yield f'{start},{gauge.label}="{_escaped(name)}"}} {value!r}'
+            yield f'{start},{gauge.label}="{_escaped(name)}"}} {value!r}\n'
     else:
-        yield f"{start}}} {found!r}"
+        yield f"{start}}} {found!r}\n"
 
 
 def _escaped(text: str) -> str:

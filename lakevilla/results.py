@@ -597,7 +597,7 @@ class DiscoveredTable(HtmlFields):
     name : str
         The table's path below the root, or its name in the catalog.
     uri : str
-        The location of the table's directory.
+        The location of the table's directory; empty if its catalog can't tell.
     format : {"delta", "iceberg"} or None
         The format of the table; None if it can't be determined.
     version : int or None

@@ -41,7 +41,7 @@ def selectors(expression: Any) -> Iterator[Any]:
             raise AssertionError(f"the test does not know {type(expression).__name__}")
 
 
-def test_there_is_an_alert_on_each_kind_of_trouble() -> None:
+def test_alerts_are_on_each_kind_of_trouble() -> None:
     used = {one.name for rule in RULES for one in selectors(promql.parse(rule["expr"]))}
     assert used >= {
         "lakevilla_up",

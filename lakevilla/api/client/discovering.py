@@ -85,7 +85,7 @@ def _discovered(client: LakeClient, found: FoundTable) -> DiscoveredTable:
     """Return a caller's description of a table that is stored under the root."""
     return DiscoveredTable(
         name=name_in_catalog(found.catalog) if found.catalog else found.location,
-        uri=client.uri_of(found.location),
+        uri=client.uri_of(found.location) if found.location else "",
         format=found.format,
         version=None if found.snapshot is None else found.snapshot.version,
         state=found.state,
