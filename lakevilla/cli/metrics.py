@@ -15,7 +15,7 @@ from lakevilla.cli.connection import open_lake
 from lakevilla.cli.lakes import lake_of
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.gauges import LakeMetrics
-from lakevilla.store.location import root_location
+from lakevilla.store.location import refuse_half_scheme, root_location
 
 
 @command
@@ -45,21 +45,27 @@ def metrics(
     is_json = as_json or form == "json"
     if is_json and textfile is not None:
         raise InvalidOperation("--textfile is Prometheus' text: leave out --format json and --json")
+    place = _place(root)
     try:
         with open_lake(root, option, profile) as lake:
             found = lake.metrics(tables=tables)
     except LakeVillaError:
-        _write(LakeMetrics.unreadable(_place(root)), is_json, textfile)
+        _write(LakeMetrics.unreadable(place), is_json, textfile)
         raise
     _write(found, is_json, textfile)
 
 
 def _place(root: str) -> str:
-    """Return the root as a lake that can be read has it."""
+    """Return the root as a lake that can be read has it.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no place, or has credentials in it, which a label would show.
+    """
     given = lake_of(root).root
-    with suppress(LakeVillaError):
-        return root_location(given).uri
-    return given
+    refuse_half_scheme(given)
+    return root_location(given).uri
 
 
 def _write(found: LakeMetrics, is_json: bool, textfile: Path | None) -> None:

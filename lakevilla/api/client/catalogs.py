@@ -135,7 +135,7 @@ def discover_in_catalogs(context: Context) -> Program[list[FoundTable]]:
     """Return the tables of connected catalogs that are not in the lake, by name.
 
     A namespace costs two requests of the catalog, a table that is not in the lake two, and the
-    reading of its metadata.
+    reading of its metadata. A catalog or namespace that can't be listed is ``refused`` itself.
     """
     if not context.connected:
         return []
@@ -145,19 +145,26 @@ def discover_in_catalogs(context: Context) -> Program[list[FoundTable]]:
     tables = {} if head is None else head.tables.cached()
     in_lake = {state.catalog for state in tables.values() if state.catalog and not state.dropped}
     pointers: list[str] = []
+    refused: list[FoundTable] = []
     level = [pointer_key(name, ()) for name in sorted(context.connected)]
     while level:
-        listed = yield from parallel([list_names(place) for place in level])
-        below = [
-            f"{place.rstrip('/')}/{name}"
-            for place, names in zip(level, listed, strict=True)
-            for name in names
-        ]
-        level = [place[:-1] for place in below if place.endswith("/")]
+        listed = yield from parallel([_listed(place) for place in level])
+        refused += [one for one in listed if isinstance(one, FoundTable)]
+        below = [place for one in listed if not isinstance(one, FoundTable) for place in one]
+        level = [place.removesuffix("/") for place in below if place.endswith("/")]
         pointers += [place for place in below if not place.endswith("/")]
     new = sorted(set(pointers) - in_lake)
     found = yield from some_at_once(_found_in_catalog(context, pointer) for pointer in new)
-    return [one for one in found if one is not None]
+    return [*refused, *(one for one in found if one is not None)]
+
+
+def _listed(place: str) -> Program[list[str] | FoundTable]:
+    """Return the pointers below a namespace, those of namespaces with a slash behind them."""
+    try:
+        names = yield from list_names(place)
+    except LakeVillaError as error:
+        return FoundTable("", "refused", error.message, error.kind, "iceberg", catalog=place)
+    return [f"{place}/{name}" for name in names]
 
 
 def _found_in_catalog(context: Context, pointer: str) -> Program[FoundTable | None]:

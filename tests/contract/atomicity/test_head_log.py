@@ -67,6 +67,7 @@ def test_the_probe_detects_a_store_that_can_not_replace_and_the_lake_works_there
         assert lake.recover().ok
         assert lake.gc().ok
         assert lake.doctor().ok
+        assert lake.metrics().values["lakevilla_tables"] == 2
         assert len(heads_in(lake)) >= 4
     assert gateway.conditional == probed, "nothing but the probe asks to replace"
     assert "unsafe_store" not in kinds(events)

@@ -104,6 +104,19 @@ def test_discover_names_a_table_of_a_catalog_whose_metadata_is_missing(place: Pl
         assert "metadata file that is missing" in found["prod.sales.items"].reason
 
 
+def test_discover_names_a_catalog_that_can_not_be_listed(place: Place, tmp_path: Path) -> None:
+    quick = lv.Settings(retry_limit=1, retry_base_seconds=0.001)
+    lost = other(tmp_path)
+    catalogs = {"prod": place.catalog, "other": lost}
+    with lv.connect(place.root, catalogs=catalogs, settings=quick) as lake:
+        (tmp_path / "other.db").unlink()
+        lost.close()
+        found = {one.name: one for one in lake.discover()}
+        assert found["other"].state == "refused"
+        assert "OperationalError" in found["other"].reason
+        assert found["prod.sales.items"].state == "in_catalog"
+
+
 def test_the_command_line_names_the_option_for_a_catalog(place: Place) -> None:
     said = CliRunner().invoke(app, ["doctor", str(place.root)])
     assert said.exit_code == 1

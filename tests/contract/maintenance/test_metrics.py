@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,6 +20,7 @@ from lakevilla.opentelemetry import observe
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Put
 from tests.support.inside import inside
+from tests.support.stores import Closed, is_entry
 
 QUEUED = lv.Feature.R | lv.Feature.CT | lv.Feature.I
 #: HEAD, a LIST of records, one of proposals, and a GET for each task of upkeep.
@@ -85,6 +87,20 @@ def test_a_commit_is_pending_until_upkeep_has_seen_it_in_the_logs(lake: lv.Lake)
     assert newest["lakevilla_commits_pending"] == 1
     decided = newest["lakevilla_oldest_pending_commit_timestamp_seconds"]
     assert decided == newest["lakevilla_head_timestamp_seconds"]
+
+
+def test_a_commit_that_a_dead_client_has_left_is_pending_until_upkeep_publishes_it(
+    lake: lv.Lake,
+) -> None:
+    assert lake.maintain(["recover"]).ok
+    with lv.connect(lake.root) as dying:
+        inside(dying).store = Closed(inside(dying).store, is_entry("stock"))
+        dying.run(lambda txn: txn.append("stock", [{"id": 9}]), wait="decided")
+    assert lake.metrics().values["lakevilla_commits_pending"] == 1
+    assert DeltaTable(f"{lake.root}/stock").version() == 0
+    assert lake.maintain(["recover"]).ok
+    assert lake.metrics().values["lakevilla_commits_pending"] == 0
+    assert DeltaTable(f"{lake.root}/stock").version() == 1
 
 
 def test_metrics_show_queues_and_the_oldest_transaction(lake: lv.Lake) -> None:

@@ -82,3 +82,10 @@ def test_metrics_refuses_a_textfile_that_node_exporter_would_not_read(
     said = invoke(root, "--textfile", "lake.prom", "--json", status=2).stderr
     assert "leave out" in said
     assert not (tmp_path / "lake.txt").exists()
+
+
+@pytest.mark.parametrize("root", ["s3://key:secret@bucket/lake", "s3:/key:secret@bucket"])
+def test_metrics_shows_no_credentials_of_a_root_that_is_refused(root: str) -> None:
+    refused = invoke(root, status=2)
+    assert refused.stdout == ""
+    assert "secret" not in refused.stderr
