@@ -64,11 +64,10 @@ class Nested(types.UserDefinedType[Any]):
 
 
 def types_of(frame: object) -> dict[str, TypeEngine[Any]]:
-    """Return the types of a frame's columns, for the ``dtype`` of pandas' ``to_sql``.
+    """Return the types of a frame's columns, for ``dtype=`` where pandas writes it by SQL.
 
     pandas declares a column of lists or structs as text; with these types the table has what the
-    frame has. polars' ``write_database`` passes them on:
-    ``engine_options={"dtype": types_of(frame)}``.
+    frame has. polars passes them on: ``engine_options={"dtype": types_of(frame)}``.
 
     Parameters
     ----------
