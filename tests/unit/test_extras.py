@@ -45,7 +45,7 @@ def test_delta_tables_work_without_pyiceberg(tmp_path: Path) -> None:
 
 WITHOUT_THE_OTHERS = """
 import sys
-sys.modules.update(dict.fromkeys(("opentelemetry", "deltalake", "sqlalchemy")))
+sys.modules.update(dict.fromkeys(("dlt", "opentelemetry", "deltalake", "sqlalchemy")))
 import lakevilla as lv
 with lv.connect(sys.argv[1], on_event=lambda event: None) as lake:
     lake.create_table("t", [{"a": 1}])
@@ -60,6 +60,10 @@ with dbapi.connect(sys.argv[1]) as connection:
     connection.cursor().execute("CREATE TABLE u (a BIGINT)")
 try:
     import lakevilla.dbapi.sqlalchemy
+except ImportError as error:
+    print(error)
+try:
+    import lakevilla.dlt
 except ImportError as error:
     print(error)
 from lakevilla.cli.app import app
@@ -106,3 +110,8 @@ def test_connections_work_without_sqlalchemy_and_the_dialect_names_its_extra(
     without_the_others: str,
 ) -> None:
     assert "pip install 'lakevilla[sqlalchemy]'" in without_the_others
+
+
+@pytest.mark.xdist_group("extras")
+def test_the_destination_of_dlt_names_its_extra(without_the_others: str) -> None:
+    assert "pip install 'lakevilla[dlt]'" in without_the_others
