@@ -54,10 +54,15 @@ class Merging:
         """Merge the rows of a root table, and of the tables that are nested in it."""
         for text in SqlMergeFollowupJob.generate_sql(chain, client):
             statement = sqlglot.parse_one(text.strip().rstrip(";"), dialect="duckdb")
-            self._perform(statement.transform(self._staged_name))
+            self._perform(statement.transform(self._as_here))
 
-    def _staged_name(self, node: exp.Expr) -> exp.Expr:
-        """Return a table of dlt's staging dataset as the staged table that stands for it."""
+    def _as_here(self, node: exp.Expr) -> exp.Expr:
+        """Return a table of dlt's staging dataset as the staged table that stands for it.
+
+        A column is named by its table alone, without the dataset.
+        """
+        if isinstance(node, exp.Column) and node.db:
+            return exp.column(node.this, node.args["table"])
         if isinstance(node, exp.Table) and node.db == STAGED:
             staged = exp.to_table(quoted(self._names[node.name]), dialect="duckdb")
             return exp.alias_(staged, node.alias, table=True) if node.alias else staged

@@ -186,3 +186,51 @@ def test_a_partition_hint_partitions_the_table(pipeline: dlt.Pipeline, lake: Any
     pipeline.run([{"day": 1}, {"day": 2}], table_name="t", columns=columns)
     assert tuple(lake["shop_data/t"].partition_by) == ("day",)
     assert rows_of(pipeline, "t") == [{"day": 1}, {"day": 2}]
+
+
+def test_cdc_deletes_the_rows_that_a_partition_lacks(pipeline: dlt.Pipeline) -> None:
+    merge: Any = {"disposition": "merge", "strategy": "cdc"}
+
+    @dlt.resource(name="t", write_disposition=merge, primary_key=["day", "id"], merge_key="day")
+    def rows(*found: tuple[int, int, str]) -> Any:
+        yield from ({"day": day, "id": one, "v": v} for day, one, v in found)
+
+    pipeline.run(rows((1, 1, "a"), (1, 2, "b"), (2, 1, "c")))
+    pipeline.run(rows((1, 1, "a2"), (1, 3, "d")))
+    assert rows_of(pipeline, "t") == [
+        {"day": 1, "id": 1, "v": "a2"},
+        {"day": 1, "id": 3, "v": "d"},
+        {"day": 2, "id": 1, "v": "c"},
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["delete-insert", "upsert", "scd2"])
+def test_merge_takes_only_rows_of_a_source_filter(pipeline: dlt.Pipeline, strategy: str) -> None:
+    merge: Any = {"disposition": "merge", "strategy": strategy, "source_filter": "qty > 0"}
+    rows = [{"id": 1, "qty": 1, "parts": [1]}, {"id": 2, "qty": 0, "parts": [2]}]
+    pipeline.run(rows, table_name="t", write_disposition=merge, primary_key="id")
+    assert [row["id"] for row in rows_of(pipeline, "t")] == [1]
+    assert [row["value"] for row in rows_of(pipeline, "t__parts")] == [1]
+
+
+def test_merge_deletes_what_a_destination_scope_selects(pipeline: dlt.Pipeline) -> None:
+    merge: Any = {
+        "disposition": "merge",
+        "strategy": "delete-insert",
+        "destination_scope": "day = 1",
+    }
+    options: Any = {"table_name": "t", "write_disposition": merge}
+    pipeline.run([{"day": 1, "parts": [1]}, {"day": 2, "parts": [2]}], **options)
+    pipeline.run([{"day": 1, "parts": [3]}], **options)
+    assert [row["value"] for row in rows_of(pipeline, "t__parts")] == [2, 3]
+
+
+def test_values_beyond_the_precision_of_a_table_are_refused(pipeline: dlt.Pipeline) -> None:
+    at = pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", "UTC"))
+    with pytest.raises(Exception, match="at"):
+        pipeline.run(pa.table({"id": [1], "at": at}), table_name="t")
+
+
+def test_text_that_is_no_identifier_names_columns(pipeline: dlt.Pipeline) -> None:
+    pipeline.run([{'a "b" c': 1, "ORDER": 2, "1st": 3}], table_name="select")
+    assert rows_of(pipeline, "select") == [{"a_b_c": 1, "order": 2, "_1st": 3}]
