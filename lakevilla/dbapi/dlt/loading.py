@@ -158,10 +158,12 @@ def _migrate_table(txn: Transaction[pa.Table], dataset: Dataset, table: str) -> 
         present.names if present is not None else ()
     ):
         fields = fields.append(pa.field(PACKAGE_COLUMN, pa.string()))
+    if not len(fields):
+        return  # nothing is new, or no column has a type yet
     if present is None:
         parts = [column["name"] for column in new if column.get("partition")]
         txn.create_table(location, fields, format=format, partition_by=parts, or_replace=True)
-    elif len(fields):
+    else:
         txn.alter(location, add_columns=pa.schema([one.with_nullable(True) for one in fields]))
 
 

@@ -25,6 +25,14 @@ from lakevilla.errors import InvalidOperation
 __all__ = ["Merging"]
 
 
+class MergeJob(SqlMergeFollowupJob):
+    """dlt's SQL of merges, with quoted names of temporary tables: a table may be named ``a b``."""
+
+    @classmethod
+    def _new_temp_table_name(cls, *given: Any) -> str:
+        return quoted(super()._new_temp_table_name(*given))
+
+
 class Merging:
     """The statements of merges, performed in one transaction.
 
@@ -52,7 +60,7 @@ class Merging:
 
     def merge(self, chain: Sequence[PreparedTableSchema], client: SqlClientBase) -> None:
         """Merge the rows of a root table, and of the tables that are nested in it."""
-        for text in SqlMergeFollowupJob.generate_sql(chain, client):
+        for text in MergeJob.generate_sql(chain, client):
             statement = sqlglot.parse_one(text.strip().rstrip(";"), dialect="duckdb")
             self._perform(statement.transform(self._as_here))
 

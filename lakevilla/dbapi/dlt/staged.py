@@ -56,9 +56,7 @@ class StagedRows:
 
     def reader(self, query: str) -> pa.RecordBatchReader:
         """Return the rows of a query, as DuckDB computes them."""
-        reader: pa.RecordBatchReader = self._connection.execute(query).to_arrow_reader(
-            _ROWS_AT_ONCE
-        )
+        reader: pa.RecordBatchReader = self._connection.sql(query).to_arrow_reader(_ROWS_AT_ONCE)
         return reader
 
     def table(self, query: str) -> pa.Table:

@@ -9,9 +9,12 @@ from typing import Any
 import dlt
 import pyarrow as pa
 import pytest
+from dlt.common.schema.typing import MERGE_STRATEGIES
 
 from tests.integrations.dlt.pipelines import rows_of
 
+#: Filters and scopes of merges came with the strategy cdc.
+of_131 = pytest.mark.skipif("cdc" not in MERGE_STRATEGIES, reason="dlt has it from 1.31 on")
 MERGES = ["delete-insert", "upsert", "insert-only"]
 
 
@@ -188,6 +191,7 @@ def test_a_partition_hint_partitions_the_table(pipeline: dlt.Pipeline, lake: Any
     assert rows_of(pipeline, "t") == [{"day": 1}, {"day": 2}]
 
 
+@of_131
 def test_cdc_deletes_the_rows_that_a_partition_lacks(pipeline: dlt.Pipeline) -> None:
     merge: Any = {"disposition": "merge", "strategy": "cdc"}
 
@@ -204,6 +208,7 @@ def test_cdc_deletes_the_rows_that_a_partition_lacks(pipeline: dlt.Pipeline) -> 
     ]
 
 
+@of_131
 @pytest.mark.parametrize("strategy", ["delete-insert", "upsert", "scd2"])
 def test_merge_takes_only_rows_of_a_source_filter(pipeline: dlt.Pipeline, strategy: str) -> None:
     merge: Any = {"disposition": "merge", "strategy": strategy, "source_filter": "qty > 0"}
@@ -213,6 +218,7 @@ def test_merge_takes_only_rows_of_a_source_filter(pipeline: dlt.Pipeline, strate
     assert [row["value"] for row in rows_of(pipeline, "t__parts")] == [1]
 
 
+@of_131
 def test_merge_deletes_what_a_destination_scope_selects(pipeline: dlt.Pipeline) -> None:
     merge: Any = {
         "disposition": "merge",
@@ -229,6 +235,20 @@ def test_values_beyond_the_precision_of_a_table_are_refused(pipeline: dlt.Pipeli
     at = pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", "UTC"))
     with pytest.raises(Exception, match="at"):
         pipeline.run(pa.table({"id": [1], "at": at}), table_name="t")
+
+
+def test_names_with_spaces_stay_as_they_are(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCHEMA__NAMING", "direct")
+    pipeline = make()
+    for n in (1, 2):
+        pipeline.run(
+            [{"My Id": 1, "n": n, "Its Parts": [n]}],
+            table_name="My Table",
+            write_disposition="merge",
+            primary_key="My Id",
+        )
+    assert rows_of(pipeline, "My Table") == [{"My Id": 1, "n": 2}]
+    assert dict(pipeline.dataset().row_counts().fetchall())["My Table"] == 1
 
 
 def test_text_that_is_no_identifier_names_columns(pipeline: dlt.Pipeline) -> None:

@@ -99,7 +99,9 @@ def test_a_dropped_dataset_is_loaded_anew(pipeline: dlt.Pipeline, make: Make) ->
 def test_a_schema_is_synchronized_without_a_load(pipeline: dlt.Pipeline, lake: Any) -> None:
     pipeline.extract([{"n": 1}], table_name="t")
     pipeline.normalize()
+    pipeline.default_schema.update_table({"name": "later", "columns": {}})
     pipeline.sync_schema()
+    assert "shop_data/later" not in lake
     assert lake["shop_data/t"].schema.names[0] == "n"
 
 
