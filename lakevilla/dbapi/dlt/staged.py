@@ -5,6 +5,7 @@ The package's Parquet files are read where dlt has written them; no row becomes 
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,8 +32,9 @@ class StagedRows:
         self._connection.register(typed, columns.empty_table())
         parts = [quoted(typed), *map(quoted, others)]
         if files:
-            paths = ", ".join(map(_literal, files))
-            parts.append(f"read_parquet([{paths}], union_by_name = true)")
+            paths = ", ".join(_literal(_exact(path)) for path in files)
+            options = "union_by_name = true, hive_partitioning = false"
+            parts.append(f"read_parquet([{paths}], {options})")
         text = " UNION ALL BY NAME ".join(f"SELECT * FROM {part}" for part in parts)
         self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS {text}")
 
@@ -103,6 +105,11 @@ def staged_rows() -> Iterator[StagedRows]:
 def quoted(name: str) -> str:
     """Return a name as an identifier of SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _exact(path: str) -> str:
+    """Return a pattern of DuckDB's that only this path matches."""
+    return re.sub(r"[\[*?]", r"[\g<0>]", path)
 
 
 def _literal(text: str) -> str:

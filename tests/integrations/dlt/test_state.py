@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,14 +136,26 @@ def test_a_missing_table_is_undefined_to_dlt(pipeline: dlt.Pipeline) -> None:
         client.execute_sql("SELECT * FROM shop_data.nope")
 
 
-def test_a_configuration_file_names_the_lake(
-    tmp_path: Path, root: str, lake: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DESTINATION__LAKEVILLA__ROOT", root)
-    from lakevilla.dlt import lakevilla
+LOADED = """
+import dlt
+from lakevilla.dlt import lakevilla
+pipeline = dlt.pipeline("named", destination=lakevilla(), dataset_name="d", pipelines_dir=".")
+pipeline.run([{"n": 1}], table_name="t")
+print(pipeline.destination_client().config.storage_options["timeout"])
+"""
 
-    pipeline = dlt.pipeline("named", destination=lakevilla(), dataset_name="d")
-    pipeline.run([{"n": 1}], table_name="t")
+
+def test_configuration_files_name_the_lake_and_its_options(
+    tmp_path: Path, root: str, lake: Any
+) -> None:
+    (tmp_path / ".dlt").mkdir()
+    (tmp_path / ".dlt" / "config.toml").write_text(f'[destination.lakevilla]\nroot = "{root}"\n')
+    options = '[destination.lakevilla.storage_options]\ntimeout = "9s"\n'
+    (tmp_path / ".dlt" / "secrets.toml").write_text(options)
+    command = [sys.executable, "-c", LOADED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "9s"
     assert lake.read("d/t")["n"].to_pylist() == [1]
 
 
