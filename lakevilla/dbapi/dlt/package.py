@@ -18,6 +18,7 @@ from dlt.common.storages.load_package import (
     LoadPackageStateInjectableContext,
     PackageStorage,
     ParsedLoadJobFileName,
+    TLoadPackageState,
 )
 from dlt.load.utils import get_completed_table_chain
 
@@ -69,7 +70,8 @@ def current_package(load_id: str, schema: Schema) -> LoadPackage:
     Raises
     ------
     InvalidOperation
-        dlt is loading no package, or another one, or one of the package's jobs is not completed.
+        dlt is loading no package, or another one, or a job of the package is not completed, or
+        its file is gone.
     """
     context = _context()
     if context is None or context.load_id != load_id:
@@ -79,6 +81,7 @@ def current_package(load_id: str, schema: Schema) -> LoadPackage:
     storage = context.storage
     jobs: list[_Job] = list(storage.list_all_jobs_with_states(load_id))
     done = [job for state, job in jobs if state == "completed_jobs"]
+    _refuse_lost(load_id, context.state, done)
     return LoadPackage(
         load_id,
         _digest(job for _, job in jobs),
@@ -97,6 +100,20 @@ def _context() -> LoadPackageStateInjectableContext | None:
         return Container()[LoadPackageStateInjectableContext]
     except ContextDefaultCannotBeCreated:
         return None
+
+
+def _refuse_lost(
+    load_id: str, state: TLoadPackageState, done: Sequence[ParsedLoadJobFileName]
+) -> None:
+    """Refuse a package if a file is gone whose job dlt has noted as completed."""
+    noted = state.get("load_metrics", {})
+    completed = {job for job, metrics in noted.items() if metrics["state"] == "completed"}
+    lost = sorted(completed - {job.job_id() for job in done})
+    if lost:
+        raise InvalidOperation(
+            f"load package {load_id} has lost the file of job {lost[0]}: nothing of it is loaded; "
+            "drop it, pipeline.drop_pending_packages(), and extract its data again"
+        )
 
 
 def _digest(jobs: Iterable[ParsedLoadJobFileName]) -> str:

@@ -18,6 +18,7 @@ from dlt.load import Load
 from dlt.pipeline.exceptions import PipelineStepFailed
 
 import lakevilla as lv
+from lakevilla.dbapi.dlt import loading
 from tests.integrations.dlt.pipelines import rows_of
 
 Make = Callable[..., dlt.Pipeline]
@@ -92,6 +93,23 @@ def test_a_package_with_a_failing_job_shows_nothing_until_it_is_repaired(
     pipeline.load()
     assert [row["sku"] for row in rows_of(pipeline, "orders__items")] == ["ink", "jam", "tea"]
     assert len(lake.history()) == 1
+
+
+def test_a_package_that_has_lost_a_file_is_refused(
+    pipeline: dlt.Pipeline, lake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*given: Any) -> None:
+        raise OSError("no store")
+
+    package = packed(pipeline, SHOP, table_name="orders")
+    with monkeypatch.context() as broken, pytest.raises(PipelineStepFailed, match="no store"):
+        broken.setattr(loading, "_note_load", failing)
+        pipeline.load()
+    [file] = (package / "completed_jobs").glob("orders__items.*.parquet")
+    file.unlink()
+    with pytest.raises(PipelineStepFailed, match="has lost the file of job orders__items"):
+        pipeline.load()
+    assert not lake.exists() or not lake.history()
 
 
 def test_a_row_that_does_not_fit_leaves_the_whole_package_out(
