@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from lakevilla.api.showing import show
     from lakevilla.api.snapshot import Snapshot, TableVersion
     from lakevilla.api.spark.source import register_data_source
+    from lakevilla.api.spark_table import SparkTable
     from lakevilla.api.table import Capabilities, Table
     from lakevilla.api.transaction import Transaction
     from lakevilla.lake.context import Event
@@ -105,6 +106,7 @@ __all__ = [
     "Session",
     "Settings",
     "Snapshot",
+    "SparkTable",
     "StoreError",
     "Table",
     "TableExists",
@@ -139,6 +141,7 @@ _HOMES = {
     "ListedTable": "lakevilla.api.catalog.names",
     "Session": "lakevilla.api.session",
     "Snapshot": "lakevilla.api.snapshot",
+    "SparkTable": "lakevilla.api.spark_table",
     "Table": "lakevilla.api.table",
     "TablePage": "lakevilla.api.catalog.names",
     "TableVersion": "lakevilla.api.snapshot",

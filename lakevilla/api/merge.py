@@ -29,6 +29,7 @@ __all__ = [
     "MergeBuilder",
     "OfOwnRow",
     "PlannedMerge",
+    "columns_of_both",
     "meaning_of",
     "new_columns",
     "of_no_row",
@@ -341,11 +342,8 @@ class MergeBuilder:
         source = self._merge.rows
         if self._merge.widens:
             columns = {name.lower(): name for name in source.names} | columns
-        unknown = sorted(
-            name
-            for name in {*left_out, *(name.lower() for name in source.names)}
-            if name not in columns
-        )
+        given = {name.lower() for name in source.names}
+        unknown = sorted((given - left_out - columns.keys()) | (left_out - given - columns.keys()))
         if unknown:
             raise InvalidOperation(
                 f"column {unknown[0]} of the merge is not a column of its target: "
@@ -366,6 +364,11 @@ def meaning_of(builder: MergeBuilder) -> OtherMeaning | None:
         with naming_quotes(builder._written):
             builder._texts.finish()
             return other_meaning(builder._texts, builder._merge.schemas(builder._target))
+
+
+def columns_of_both(builder: MergeBuilder) -> tuple[list[str], list[str]]:
+    """Return the names of the columns of a merge's source, and of its table's."""
+    return list(builder._merge.rows.names), list(builder._target.names)
 
 
 def set_from(source: pa.Field, name: str, target: pa.Schema, aliases: tuple[str, str]) -> Expr:

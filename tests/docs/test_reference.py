@@ -21,10 +21,12 @@ import pytest
 import lakevilla as lv
 from lakevilla import dbapi
 from lakevilla.api.merge import MergeBuilder
+from lakevilla.api.spark.merging import SparkMergeBuilder
+from lakevilla.api.spark_table import SparkOptimizeBuilder
 from lakevilla.opentelemetry import listener
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-ON_SPARK = {"register_data_source"}
+ON_SPARK = {"SparkTable", "register_data_source"}
 
 
 #: Names in addition to those of ``lakevilla`` itself.
@@ -82,9 +84,13 @@ def test_the_example_of_a_public_name_runs(
 def test_the_example_of_a_public_name_runs_on_spark(
     name: str, tmp_path: Path, spark: object
 ) -> None:
-    lake = lv.connect(str(tmp_path / "warehouse"))
-    lake.create_table("stock", [{"sku": "tea", "qty": 5}])
-    run_examples(name, lambda _: {"lake": lake, "spark": spark})
+    def begin(docstring: str) -> dict[str, Any]:
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        lake = lv.connect(str(place), spark=spark)  # type: ignore[call-overload]
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+        return {"lake": lake, "spark": spark}
+
+    run_examples(name, begin)
 
 
 def test_the_reference_has_every_public_name_once() -> None:
@@ -192,6 +198,9 @@ def undescribed(kind: type, members: list[str]) -> list[str]:
         lv.Diff,
         lv.MergeConflict,
         MergeBuilder,
+        SparkMergeBuilder,
+        SparkOptimizeBuilder,
+        lv.SparkTable,
         dbapi.Connection,
         dbapi.Cursor,
     ],

@@ -658,8 +658,11 @@ class Executor(Generic[Frame]):
         foreign = None if table is None else self.foreign(table)
         return parse_predicate(where, parameters(params), self._fixed_now(), foreign)
 
-    def foreign(self, table: str) -> Foreign | None:
-        """Return the parser for expressions over a table that are the engine library's objects."""
+    def foreign(self, table: str, alias: str | None = None) -> Foreign | None:
+        """Return the parser for expressions over a table that are the engine library's objects.
+
+        ``alias`` is a name by which they may qualify its columns.
+        """
         return None
 
     def foreign_of_merge(
@@ -939,7 +942,7 @@ class Executor(Generic[Frame]):
         """
         with self.verb_scope("update", table):
             location = self.begin_write(table, "update")
-            texts = self.together(params, self.foreign(table), meaning)
+            texts = self.together(params, self.foreign(table, alias), meaning)
             condition = texts.predicate(where)
             with naming_quotes(assignments):
                 values = texts.assignments(assignments)
@@ -983,7 +986,7 @@ class Executor(Generic[Frame]):
         """
         with self.verb_scope("delete", table):
             location = self.begin_write(table, "delete")
-            texts = self.together(params, self.foreign(table), meaning)
+            texts = self.together(params, self.foreign(table, alias), meaning)
             condition = texts.predicate(where)
             texts.finish()
             operation = fitting(

@@ -104,7 +104,7 @@ class SparkExecutor(Executor["DataFrame"]):
 
     # -- columns as expressions ----------------------------------------------------
 
-    def foreign(self, table: str) -> Foreign | None:
+    def foreign(self, table: str, alias: str | None = None) -> Foreign | None:
         def read(given: object) -> Expr | None:
             if not is_column(given):
                 return None
@@ -112,7 +112,7 @@ class SparkExecutor(Executor["DataFrame"]):
             read_frames = [(frame, None) for own, frame in self._read_frames if own == location]
             ids = frame_ids(read_frames, f"a frame that this transaction has read from {table}")
             schema = self.run(layout_of(self.state, location, probing=True)).schema
-            return self._tree_of(given, schema, ids)
+            return self._tree_of(given, schema if alias is None else {alias: schema}, ids)
 
         return read
 

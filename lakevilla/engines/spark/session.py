@@ -36,7 +36,7 @@ def check_session(session: object) -> None:
         It is no session, was stopped, or Spark is older than 4.0: with Spark Connect, the Spark of
         the session's server.
     """
-    if not any(kind.__name__ == "SparkSession" for kind in type(session).__mro__):
+    if not is_session(session):
         raise InvalidOperation(f"spark must be a SparkSession, not {type(session).__name__}")
     if is_stopped(session):  # type: ignore[arg-type]
         raise InvalidOperation(STOPPED)
@@ -67,6 +67,11 @@ def check_session(session: object) -> None:
             UserWarning,
             stacklevel=5,  # the caller of connect, beyond the border
         )
+
+
+def is_session(given: object) -> bool:
+    """Return whether it is a session of Spark, classic or Connect."""
+    return any(kind.__name__ == "SparkSession" for kind in type(given).__mro__)
 
 
 def _minor(version: object) -> str:

@@ -20,9 +20,9 @@ NAMES = {
         ConflictError CorruptObject Diff DiscoveredTable Event Feature Finding ForeignConflict
         HistoryEntry InvalidOperation KeptVersion Lake LakeMetrics LakeVillaError LakeVillaWarning
         ListedTable LoggedOperation MergeConflict MergeResult OperationResult OptimizeResult
-        Outcome QueuePlace Ref RefExists RefNotFound Report Session Settings Snapshot StoreError
-        Table TableExists TableHistoryEntry TableNotFound TablePage TableQueue TableVersion
-        Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
+        Outcome QueuePlace Ref RefExists RefNotFound Report Session Settings Snapshot SparkTable
+        StoreError Table TableExists TableHistoryEntry TableNotFound TablePage TableQueue
+        TableVersion Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
         UnsupportedFormat UnsupportedTableFeature Version VersionNotFound connect
         register_data_source show
     """,

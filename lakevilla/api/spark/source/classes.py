@@ -227,7 +227,7 @@ def _limited(reader: Any, streaming: Any, work: Callable[[], Any]) -> Any:
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["offer", "register_data_source"]
+__all__ = ["lakes_of", "offer", "register_data_source"]
 
 _LOG = logging.getLogger("lakevilla")
 #: The setting with a session's id: several Python objects may stand for one session of Spark.
@@ -314,6 +314,12 @@ def offer(spark: SparkSession, access: Access) -> None:
         _LOG.warning(
             "spark.read.format('lakevilla') is not available in this session: %s", first_line(error)
         )
+
+
+def lakes_of(spark: SparkSession) -> dict[str, Access]:
+    """Return the lakes that a session was connected to, by their roots."""
+    with _LOCK:
+        return dict(_LAKES.get(spark.conf.get(_NAME, None) or "", {}))
 
 
 def _register(spark: SparkSession, access: Access | None) -> None:

@@ -9,9 +9,18 @@ from lakevilla.engines.spark.columns.nodes import SessionTerms
 from lakevilla.engines.spark.columns.translate import (
     FrameIds,
     Translator,
+    frame_alias,
     frame_ids,
     is_column,
     read_column,
 )
 
-__all__ = ["FrameIds", "SessionTerms", "Translator", "frame_ids", "is_column", "read_column"]
+__all__ = [
+    "FrameIds",
+    "SessionTerms",
+    "Translator",
+    "frame_alias",
+    "frame_ids",
+    "is_column",
+    "read_column",
+]

@@ -41,6 +41,16 @@ def frame_id(frame: Any) -> str:
     return f"classic {frame._jdf.id()}"
 
 
+def frame_alias(frame: Any) -> str | None:
+    """Return the name that qualifies a DataFrame's columns; None if it has none, or several."""
+    found = set()
+    for column in _each(frame._jdf.queryExecution().analyzed().output()):
+        names = list(_each(column.qualifier()))
+        if names:
+            found.add(str(names[-1]))
+    return found.pop() if len(found) == 1 else None
+
+
 def _node(node: Any) -> Node:
     kind = _kind(node)
     reader = _READERS.get(kind)

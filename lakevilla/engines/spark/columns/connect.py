@@ -42,6 +42,14 @@ def frame_id(frame: Any) -> str:
     return f"connect {frame._plan._plan_id}"
 
 
+def frame_alias(frame: Any) -> str | None:
+    """Return the name that a DataFrame's ``alias`` has given it; None if that was not the last
+    call.
+    """
+    alias = getattr(frame._plan, "_alias", None)
+    return alias if isinstance(alias, str) else None
+
+
 def _node(expr: Any) -> Node:
     kind = expr.WhichOneof("expr_type")
     reader = _READERS.get(kind)

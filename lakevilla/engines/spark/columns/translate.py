@@ -231,5 +231,10 @@ def frame_ids(frames: Sequence[tuple[Any, str | None]], what: str) -> FrameIds:
     return alias_of
 
 
+def frame_alias(frame: Any) -> str | None:
+    """Return the name by which columns of a DataFrame may be qualified; None if it has none."""
+    return connect.frame_alias(frame) if _of_connect(frame) else classic.frame_alias(frame)
+
+
 def _of_connect(given: Any) -> bool:
     return any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(given).__mro__)
