@@ -39,6 +39,7 @@ from lakevilla.api.spark.source.tables import (
     goes_on,
     lake_at,
     opened_on,
+    roots_of,
 )
 from lakevilla.engines.base import TableInput, projection
 from lakevilla.engines.spark.rows import arrow_types, as_declared, spark_schema
@@ -115,7 +116,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
     InvalidOperation
         ``startingVersion`` is missing, or an end is given.
     """
-    read_options = ReadOptions.of(options)
+    read_options = ReadOptions.of(options, roots_of(lakes))
     if read_options.starting_version is None:
         raise InvalidOperation(
             f"a stream of the changes of table {read_options.table} needs the global version that "

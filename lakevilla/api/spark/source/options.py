@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -15,7 +15,7 @@ from lakevilla.settings import shown
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.sql.expressions.tree import Expr
 
-__all__ = ["Limits", "ReadOptions", "VersionOptions", "asks_for_versions"]
+__all__ = ["Limits", "ReadOptions", "VersionOptions", "asks_for_versions", "without_root"]
 
 _KNOWN = (
     "lake",
@@ -110,9 +110,11 @@ class ReadOptions:
     files_outside: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+    def of(cls, options: Mapping[str, str], roots: Sequence[str] = ()) -> ReadOptions:
         """Parse the options that Spark passes: names in any letter case, ``load``'s table as
         ``path``.
+
+        ``roots`` are those of the session's lakes, for a message.
 
         Raises
         ------
@@ -130,9 +132,7 @@ class ReadOptions:
                 "to lakevilla.connect(..., spark=)"
             )
         if not given.get("lake"):
-            raise InvalidOperation(
-                "the data source lakevilla needs the lake's root: .option('lake', 's3://...')"
-            )
+            raise without_root("load", table, roots)
         if table is None:
             raise InvalidOperation(
                 "the data source lakevilla needs a table's name: .load('sales/orders')"
@@ -261,6 +261,18 @@ def _depends_on_time(where: str) -> bool:
     except InvalidOperation:
         return False
     return True
+
+
+def without_root(call: str, table: str | None, roots: Sequence[str]) -> InvalidOperation:
+    """Return the error for options without a lake; it says what to write.
+
+    ``roots`` are those of the session's lakes.
+    """
+    root = roots[0] if len(roots) == 1 else "s3://..."
+    return InvalidOperation(
+        f"the data source lakevilla needs the lake's root: .option('lake', {root!r})"
+        f".{call}({table or 'sales/orders'!r})"
+    )
 
 
 def _one_table(path: str | None, table: str | None) -> str | None:

@@ -56,6 +56,7 @@ __all__ = [
     "takes_filters",
     "Access",
     "access_to",
+    "roots_of",
     "goes_on",
     "lake_at",
     "opened",
@@ -111,7 +112,7 @@ class Scan:
 
 def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
     """Return the pickled state to which a reader is bound, for all its later calls."""
-    return pickle.dumps(bound_to(lakes, ReadOptions.of(options)))
+    return pickle.dumps(bound_to(lakes, ReadOptions.of(options, roots_of(lakes))))
 
 
 def bound_to(lakes: bytes, read_options: ReadOptions) -> Bound:
@@ -272,6 +273,11 @@ class Access:
     conditional_writes: Literal["require", "check"] = "require"
     tasks: int = 32
     catalogs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+
+
+def roots_of(lakes: bytes) -> list[str]:
+    """Return the roots of a pickled mapping of roots to accesses."""
+    return list(pickle.loads(lakes))
 
 
 def access_to(lakes: bytes, root: str, files_outside: Sequence[str] = ()) -> Access:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal, get_args
 
+from lakevilla.api.spark.source.options import without_root
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.keys import parse_key
@@ -37,7 +38,8 @@ NO_OPTIONS = (
     "for a table of its catalog Spark hands no options to a Python data source, so it knows "
     "neither lake nor table: use CREATE TEMPORARY VIEW v USING lakevilla OPTIONS "
     "(lake '...', table '...') and SELECT from it or INSERT INTO it; lake.create_table creates a "
-    "table of the lake, and so does the first write to it"
+    "table of the lake, and so does the first write to it, "
+    "df.write.format('lakevilla').option('lake', '...').mode('append').save('...')"
 )
 #: Spark's own options, in lower case: the directory of a stream's offsets, and the stream's name.
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
@@ -96,10 +98,17 @@ class WriteOptions:
 
     @classmethod
     def of(
-        cls, options: Mapping[str, str], *, overwrite: bool, streaming: bool = False
+        cls,
+        options: Mapping[str, str],
+        *,
+        overwrite: bool,
+        streaming: bool = False,
+        roots: Sequence[str] = (),
     ) -> WriteOptions:
         """Parse the options that Spark passes: names in any letter case, ``save``'s table as
         ``path``.
+
+        ``roots`` are those of the session's lakes, for a message.
 
         Raises
         ------
@@ -116,12 +125,10 @@ class WriteOptions:
         table = given.get("table") or None
         if path and table and path != table:
             raise InvalidOperation(f"the table is {table!r} by its option and {path!r} by its path")
+        start = "start" if streaming else "save"
         if not given.get("lake"):
-            raise InvalidOperation(
-                "the data source lakevilla needs the lake's root: .option('lake', 's3://...')"
-            )
+            raise without_root(start, path or table, roots)
         if not (path or table):
-            start = "start" if streaming else "save"
             raise InvalidOperation(
                 f"the data source lakevilla needs a table's name: .{start}('sales/orders')"
             )

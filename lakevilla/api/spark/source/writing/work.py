@@ -16,7 +16,14 @@ from lakevilla.api.client.catalogs import pointer_of
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.run import begin_transaction
-from lakevilla.api.spark.source.tables import Access, access_to, lake_at, opened_on, reaching
+from lakevilla.api.spark.source.tables import (
+    Access,
+    access_to,
+    lake_at,
+    opened_on,
+    reaching,
+    roots_of,
+)
 from lakevilla.api.spark.source.writing.options import WriteOptions
 from lakevilla.api.transaction import Transaction
 from lakevilla.arrow.input import refuse_unknown
@@ -331,7 +338,9 @@ def plan(
     TableNotFound, TableExists, ConflictError
         The table can't be written; no task has begun.
     """
-    write_options = WriteOptions.of(options, overwrite=overwrite, streaming=streaming)
+    write_options = WriteOptions.of(
+        options, overwrite=overwrite, streaming=streaming, roots=roots_of(lakes)
+    )
     access = access_to(lakes, write_options.lake)
     client = opened_on(access, write_options.ref)
     nothing = WritePlan(access, write_options, "")

@@ -34,6 +34,12 @@ def test_the_table_may_be_given_as_an_option() -> None:
     assert ReadOptions.of({"lake": "x", "table": "t", "path": "t"}).table == "t"
 
 
+def test_a_read_without_a_lake_is_told_the_line_to_write() -> None:
+    told = r"\.option\('lake', 's3://a'\)\.load\('t'\)$"
+    with pytest.raises(lv.InvalidOperation, match=told):
+        ReadOptions.of({"path": "t"}, ["s3://a"])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -28,6 +29,16 @@ def test_write_options_with_structure_are_read_as_json() -> None:
     asked = WriteOptions.of({**GIVEN, **options}, overwrite=False)
     assert asked.properties == {"delta.appendOnly": True}
     assert asked.metadata == {"job": "nightly"}
+
+
+@pytest.mark.parametrize(
+    ("roots", "root"),
+    [([], "s3://..."), (["s3://a", "s3://b"], "s3://..."), (["s3://a"], "s3://a")],
+)
+def test_a_write_without_a_lake_is_told_the_line_to_write(roots: list[str], root: str) -> None:
+    told = re.escape(f".option('lake', '{root}').save('new')")
+    with pytest.raises(InvalidOperation, match=f"{told}$"):
+        WriteOptions.of({"path": "new"}, overwrite=False, roots=roots)
 
 
 @pytest.mark.parametrize(
