@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.render import shown_sql
 from lakevilla.sublogs.operations import (
     Alter,
     Append,
@@ -63,13 +63,13 @@ def _one(operation: Operation) -> tuple[str, dict[str, str]]:
         case Overwrite(where=None):
             return "WRITE", {"mode": "Overwrite"}
         case Overwrite(where=where) if where is not None:
-            return "WRITE", {"mode": "Overwrite", "predicate": render_sql(where)}
+            return "WRITE", {"mode": "Overwrite", "predicate": shown_sql(where)}
         case Update(where=where):
-            return "UPDATE", {"predicate": render_sql(where)}
+            return "UPDATE", {"predicate": shown_sql(where)}
         case Delete(where=where):
-            return "DELETE", {"predicate": render_sql(where)}
+            return "DELETE", {"predicate": shown_sql(where)}
         case Merge(on=on):
-            return "MERGE", {"predicate": render_sql(on)}
+            return "MERGE", {"predicate": shown_sql(on)}
         case Detach():
             return "CLONE", {"source": operation.source, "sourceVersion": str(operation.base[2])}
         case Create():

@@ -25,7 +25,7 @@ from lakevilla.sql.expressions.bind import Schemas, Scope
 from lakevilla.sql.expressions.evaluate import evaluate
 from lakevilla.sql.expressions.functions.catalogue import RAISING, resolve
 from lakevilla.sql.expressions.functions.core import COMPARISONS
-from lakevilla.sql.expressions.render import quoted, render_sql
+from lakevilla.sql.expressions.render import quoted, shown_sql
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal, columns
 from lakevilla.sql.expressions.types import (
     MAX_PRECISION,
@@ -105,7 +105,7 @@ class _Renderer:
             arg = self.render(expr.arg)
             raises = arg.raises or common_type(arg.type, expr.type) != expr.type
             text = _row_by_row(expr.arg, arg.text) if raises else arg.text
-            return _SQL(_cast(text, arg.type, expr.type, render_sql(expr)), expr.type, raises)
+            return _SQL(_cast(text, arg.type, expr.type, shown_sql(expr)), expr.type, raises)
         if isinstance(expr, Case):
             return self._case(expr)
         args = [self.render(arg) for arg in expr.args]
@@ -339,7 +339,7 @@ def _divide(call: Call, args: list[str], types: list[str], type_: str) -> str:
     known = isinstance(constant, Literal) and evaluate(constant, {}) not in (0, -1)
     if not known:
         message = (
-            f"division by zero in {render_sql(call)}: use nullif(divisor, 0), or leave such rows "
+            f"division by zero in {shown_sql(call)}: use nullif(divisor, 0), or leave such rows "
             "out with a case expression"
         )
         # The least long % -1 overflows in DuckDB; the remainder by 1 is the same.
@@ -393,12 +393,12 @@ _INTERVALS = {
 def _add_interval(call: Call, args: list[str], types: list[str], type_: str) -> str:
     count, unit = (evaluate(arg, {}) for arg in call.args[1:])
     function, factor = _INTERVALS[unit]
-    moved = within_years(f"{utc(args[0], type_)} + {function}({count * factor})", render_sql(call))
+    moved = within_years(f"{utc(args[0], type_)} + {function}({count * factor})", shown_sql(call))
     return wall_clock_literal(moved, type_)
 
 
 def _date_add(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    return within_years(f"{args[0]} + CAST({args[1]} AS INTEGER)", render_sql(call))
+    return within_years(f"{args[0]} + CAST({args[1]} AS INTEGER)", shown_sql(call))
 
 
 def _array(call: Call, args: list[str], types: list[str], type_: str) -> str:

@@ -26,7 +26,7 @@ from lakevilla.sql.expressions.functions.temporal import (
     format_of,
     read_format,
 )
-from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.render import shown_sql
 from lakevilla.sql.expressions.tree import Call
 from lakevilla.sql.expressions.types import arrow_type, element_type, type_name
 
@@ -46,7 +46,7 @@ def _constant(call: Call, at: int) -> Any:
 
 
 def _error(call: Call, what: str) -> str:
-    return f"error({quote_text(f'{render_sql(call)} {what}')})"
+    return f"error({quote_text(f'{shown_sql(call)} {what}')})"
 
 
 # -- numbers ---------------------------------------------------------------------------------
@@ -118,12 +118,12 @@ def _initcap(call: Call, args: list[str], types: list[str], type_: str) -> str:
 
 
 def _add_months(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    moved = within_years(f"{args[0]} + to_months({to_type(args[1], 'integer')})", render_sql(call))
+    moved = within_years(f"{args[0]} + to_months({to_type(args[1], 'integer')})", shown_sql(call))
     return to_type(moved, "date")
 
 
 def _make_date(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    return within_years(f"make_date({', '.join(args)})", render_sql(call))
+    return within_years(f"make_date({', '.join(args)})", shown_sql(call))
 
 
 _FIELDS = {

@@ -30,7 +30,7 @@ from lakevilla.sql.expressions.bind import (
     typed,
     with_quotes,
 )
-from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.render import shown_sql
 from lakevilla.sql.expressions.tree import (
     Call,
     Case,
@@ -426,7 +426,7 @@ class _Fitting:
             hint = f"write cast(... as {to})"
         raise InvalidOperation(
             f"a value of type {type_} cannot be assigned to column {self.name} of type {to} in "
-            f"{render_sql(arg)}: {hint}"
+            f"{shown_sql(arg)}: {hint}"
         )
 
     def _refuse_fields(self, type_: str, to: str) -> None:

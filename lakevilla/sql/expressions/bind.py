@@ -13,7 +13,7 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.evaluate import without_zone
 from lakevilla.sql.expressions.functions.catalogue import FUNCTIONS, resolve
-from lakevilla.sql.expressions.render import quoted, render_sql
+from lakevilla.sql.expressions.render import quoted, shown_sql
 from lakevilla.sql.expressions.syntax.slips import instead_of
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal, substitute
 from lakevilla.sql.expressions.types import (
@@ -65,7 +65,7 @@ def bind(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bo
     if type_ == "void":
         return coerce(bound, type_, "boolean")
     raise InvalidOperation(
-        f"a predicate must be boolean, {render_sql(expr)} is {type_}: compare it with something"
+        f"a predicate must be boolean, {shown_sql(expr)} is {type_}: compare it with something"
     )
 
 
@@ -396,10 +396,10 @@ def _bind_cast(expr: Cast, scope: Scope) -> tuple[Expr, str]:
     scope.note(expr, (type_,))
     if not castable(type_, expr.type):
         raise InvalidOperation(
-            f"{type_} cannot be cast to {expr.type} in {render_sql(expr)}: engines differ there; "
+            f"{type_} cannot be cast to {expr.type} in {shown_sql(expr)}: engines differ there; "
             "convert the value before it is written, or cast through another type"
         )
-    return coerce(arg, type_, expr.type), expr.type
+    return coerce(arg, type_, expr.type, implied=expr.implied), expr.type
 
 
 def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
@@ -408,7 +408,7 @@ def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
         bound, type_ = _bind(when, scope)
         if type_ not in ("boolean", "void"):
             raise InvalidOperation(
-                f"{render_sql(when)} after `when` is {type_}, not boolean: compare it"
+                f"{shown_sql(when)} after `when` is {type_}, not boolean: compare it"
             )
         whens.append(coerce(bound, type_, "boolean"))
         value, type_ = _bind(then, scope)
@@ -422,7 +422,8 @@ def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
     type_ = unified(expr, values, types)
     values = [coerce(value, t, type_) for value, t in zip(values, types, strict=True)]
     branches = tuple(zip(whens, values, strict=False))
-    return Case(branches, None if expr.otherwise is None else values[-1]), type_
+    otherwise = None if expr.otherwise is None else values[-1]
+    return Case(branches, otherwise, expr.implied), type_
 
 
 def unified(expr: Expr, args: Sequence[Expr], types: Sequence[str]) -> str:
@@ -436,7 +437,7 @@ def unified(expr: Expr, args: Sequence[Expr], types: Sequence[str]) -> str:
             continue
         type_ = common_type(type_, own)
     if type_ is None:
-        shown = render_sql(expr)
+        shown = shown_sql(expr)
         raise InvalidOperation(
             f"{' and '.join(dict.fromkeys(types))} do not go together in "
             f"{shown if len(shown) < 200 else shown[:197] + '...'}: {_meeting_hint(types)}"
@@ -467,8 +468,11 @@ def _adapted(arg: Expr, type_: str) -> Literal | None:
     return adapt(arg, type_) if isinstance(arg, Literal) else None
 
 
-def coerce(arg: Expr, type_: str, to: str) -> Expr:
-    """Return the operand in another type: a constant by its value, any other operand by a cast."""
+def coerce(arg: Expr, type_: str, to: str, *, implied: bool = True) -> Expr:
+    """Return the operand in another type: a constant by its value, any other operand by a cast.
+
+    ``implied``: nobody has written that cast.
+    """
     if isinstance(arg, Literal):
         # For a timestamp constant without a zone, the zone is decided here even if the types are
         # equal.
@@ -476,7 +480,7 @@ def coerce(arg: Expr, type_: str, to: str) -> Expr:
         if adapted is not None:
             return adapted
         return arg if type_ == to else literal_of(to, cast_value(value_of(arg), to))
-    return arg if type_ == to else Cast(arg, to)
+    return arg if type_ == to else Cast(arg, to, implied)
 
 
 def castable(type_: str, to: str) -> bool:

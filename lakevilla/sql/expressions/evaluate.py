@@ -19,7 +19,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.functions.catalogue import MEANINGS, resolve
 from lakevilla.sql.expressions.functions.core import lower, upper
 from lakevilla.sql.expressions.functions.temporal import months_later, utc
-from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.render import shown_sql
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.sql.expressions.types import MAX_PRECISION
 from lakevilla.sql.expressions.values import DECIMAL_CONTEXT, cast_value, literal_of, value_of
@@ -65,7 +65,7 @@ def evaluate(expr: Expr, row: Row) -> Value:
         return _STRICT[expr.name](*args)
     except (OverflowError, ValueError) as error:
         raise InvalidOperation(
-            f"{render_sql(expr)} overflows for {args}: leave such rows out with a case expression"
+            f"{shown_sql(expr)} overflows for {args}: leave such rows out with a case expression"
         ) from error
 
 
@@ -216,7 +216,7 @@ def compare(a: Value, b: Value) -> int:
 def _refuse_zero(call: Call, divisor: Value) -> None:
     if divisor is not None and divisor == 0:
         raise InvalidOperation(
-            f"division by zero in {render_sql(call)}: use nullif(divisor, 0), or leave such rows "
+            f"division by zero in {shown_sql(call)}: use nullif(divisor, 0), or leave such rows "
             "out with a case expression"
         )
 

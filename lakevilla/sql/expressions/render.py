@@ -64,6 +64,40 @@ def render_sql(expr: Expr) -> str:
     return _call(expr)
 
 
+def shown_sql(expr: Expr) -> str:
+    """Return SQL for people, as its author would write it: without casts that types imply.
+
+    It may read back to another tree.
+    """
+    return render_sql(_as_written(expr))
+
+
+def _as_written(expr: Expr) -> Expr:
+    if isinstance(expr, Literal):
+        return _as_number(expr)
+    if isinstance(expr, Call):
+        return Call(expr.name, tuple(map(_as_written, expr.args)))
+    if isinstance(expr, Cast):
+        arg = _as_written(expr.arg)
+        return arg if expr.implied else Cast(arg, expr.type)
+    if isinstance(expr, Case):
+        if expr.implied and expr.otherwise is not None:
+            return _as_written(expr.otherwise)
+        branches = tuple((_as_written(when), _as_written(then)) for when, then in expr.branches)
+        return Case(branches, None if expr.otherwise is None else _as_written(expr.otherwise))
+    return expr
+
+
+def _as_number(constant: Literal) -> Expr:
+    """Return a double in digits alone, where it has few: ``0`` for ``0.0e0``."""
+    if constant.type != "double" or constant.value is None:
+        return constant
+    text = repr(float(constant.value)).removesuffix(".0")
+    if not text.lstrip("-").replace(".", "").isdigit():
+        return constant
+    return Literal(_natural_decimal(text) or "long", text)
+
+
 def _call(call: Call, negated: str = "") -> str:
     name, args = call.name, call.args
     if name in ("and", "or"):

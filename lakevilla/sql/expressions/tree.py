@@ -46,18 +46,26 @@ class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
     args: tuple[Expr, ...]
 
 
-class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
-    """A cast to a Delta type; one that fails raises."""
+class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast", omit_defaults=True):
+    """A cast to a Delta type; one that fails raises.
+
+    ``implied``: a rule of types has made it, so texts for people leave it out.
+    """
 
     arg: Expr
     type: str
+    implied: bool = False
 
 
 class Case(msgspec.Struct, frozen=True, tag_field="node", tag="case", omit_defaults=True):
-    """A choice: ``CASE WHEN c THEN v ... ELSE e END``."""
+    """A choice: ``CASE WHEN c THEN v ... ELSE e END``.
+
+    ``implied``: only ``otherwise`` was written, and texts for people have that alone.
+    """
 
     branches: tuple[tuple[Expr, Expr], ...]
     otherwise: Expr | None = None
+    implied: bool = False
 
 
 Expr = Union[Literal, Column, Call, Cast, Case]
@@ -105,11 +113,12 @@ def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
     if isinstance(expr, Call):
         return Call(expr.name, tuple(substitute(arg, replace) for arg in expr.args))
     if isinstance(expr, Cast):
-        return Cast(substitute(expr.arg, replace), expr.type)
+        return Cast(substitute(expr.arg, replace), expr.type, expr.implied)
     if isinstance(expr, Case):
         return Case(
             tuple((substitute(w, replace), substitute(t, replace)) for w, t in expr.branches),
             None if expr.otherwise is None else substitute(expr.otherwise, replace),
+            expr.implied,
         )
     return expr
 

@@ -25,7 +25,7 @@ from lakevilla.formats.layout import Layout
 from lakevilla.phases import during
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.sql.expressions.bind import bind
-from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.render import shown_sql
 from lakevilla.sql.expressions.tree import Expr, columns
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Bin, Operation, Optimize
@@ -103,7 +103,7 @@ def optimize(
     made = yield from _moved(txn, sized, parts, z_order_by)
     bins = [Bin(tuple(file_refs(part)), new) for part, new in zip(parts, made, strict=True)]
     yield from store_files(txn, location)
-    predicates = [] if predicate is None else [render_sql(predicate)]
+    predicates = [] if predicate is None else [shown_sql(predicate)]
     parameters = {"predicate": json.dumps(predicates), "targetSize": str(target)}
     if z_order_by:
         parameters["zOrderBy"] = json.dumps(list(z_order_by))

@@ -208,7 +208,7 @@ def converted(operand: Typed, to: str, what: str, terms: SessionTerms) -> Expr:
             number = value_of(constant)
             assert isinstance(number, int | float | Decimal)
             return literal(float(number))
-        return Cast(expr, "double")
+        return Cast(expr, "double", implied=True)
     if operand.type == "string":
         return _temporal_constant(operand, to, what, terms)
     # The remaining casts lose nothing: the language itself widens integers and decimals in this

@@ -298,7 +298,7 @@ def _whole(name: str) -> Maker:
         if is_integer(type_):
             return Typed(args[0].expr, "long")
         if is_fractional(type_):
-            return Typed(Cast(Call(name, (args[0].expr,)), "long"), "long")
+            return Typed(Cast(Call(name, (args[0].expr,)), "long", implied=True), "long")
         if not is_decimal(type_):
             raise refused(f"{name}() of {type_}", "cast the operand to a number")
         precision, scale = decimal_parts(type_)
@@ -348,7 +348,7 @@ def _not(lang: Language, args: list[Typed]) -> Typed:
 
 def _narrowed(expr: Expr, type_: str) -> Typed:
     """Return a computed number in Spark's type, which raises beyond its range as Spark does."""
-    return Typed(Cast(expr, type_) if type_ in _NARROW else expr, type_)
+    return Typed(Cast(expr, type_, implied=True) if type_ in _NARROW else expr, type_)
 
 
 def _arithmetic(name: str) -> Maker:
@@ -408,7 +408,7 @@ def _unless_null(arg: Expr, by: Expr, whole: Expr) -> Expr:
     if isinstance(arg, Literal) and arg.value is not None:
         return whole
     none = Call("and", (Call("is_null", (arg,)), Call("not", (Call("is_null", (by,)),))))
-    return Case(((none, Literal("void")),), whole)
+    return Case(((none, Literal("void")),), whole, implied=True)
 
 
 def _signed(name: str) -> Maker:

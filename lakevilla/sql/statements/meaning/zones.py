@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.bind import Schemas, TypedNode, typed_nodes
-from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.render import shown_sql
 from lakevilla.sql.expressions.tree import Call, Case, Cast, Expr, Literal
 from lakevilla.sql.expressions.values import parse_timestamp
 
@@ -86,7 +86,7 @@ def _of_zone(typed: TypedNode) -> str | None:
         return None  # a constant without a zone is like the column
     for one, type_ in zip(operands, types, strict=True):
         if type_ in ("timestamp", *_ZONELESS) and not _is_instant(one, type_):
-            return f"{render_sql(one)} with a timestamp"
+            return f"{shown_sql(one)} with a timestamp"
     return None
 
 

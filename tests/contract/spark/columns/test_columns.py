@@ -78,6 +78,17 @@ def test_an_update_by_spark_columns_is_redone_after_a_conflict(lake: Any) -> Non
     assert found(lake.read("t", where="id = 1")) == [(1, 103, "v1")]
 
 
+def test_errors_and_the_log_show_a_column_as_its_author_wrote_it(lake: Any) -> None:
+    with lake.transaction() as txn:
+        with pytest.raises(lv.InvalidOperation, match=r"division by zero in n / 0: use nullif"):
+            txn.delete("t", where=F.col("n") / 0 > 1)
+        with pytest.raises(lv.InvalidOperation, match=r"column v of type string in n / 2: convert"):
+            txn.update("t", {"v": F.col("n") / 2}, where="true")
+        txn.delete("t", where=F.col("n") / 2 % 3 == 1)
+    assert lake.table("t").history(1)[0].parameters == {"predicate": "n / 2 % 3 = 1"}
+    assert found(lake.read("t", ["id"])) == [(0,), (2,), (3,), (5,)]
+
+
 def test_a_column_of_another_frame_is_refused(spark: SparkSession, lake: Any) -> None:
     stranger = spark.range(3)
     with lake.transaction() as txn:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql.connect import functions as F
@@ -20,7 +21,10 @@ import lakevilla as lv
 from lakevilla.engines.spark.columns import SessionTerms, Translator, frame_ids
 from lakevilla.engines.spark.columns.connect import parts_of, read
 from lakevilla.engines.spark.columns.functions import FUNCTIONS
-from lakevilla.sql.expressions.render import render_sql
+from lakevilla.sql.expressions.bind import bind, exact
+from lakevilla.sql.expressions.evaluate import evaluate
+from lakevilla.sql.expressions.render import render_sql, shown_sql
+from lakevilla.sql.expressions.tree import Expr
 
 SCHEMA = pa.schema(
     [
@@ -38,8 +42,12 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def said(column: Any, zone: str = "UTC") -> str:
+    return render_sql(tree(column, zone))
+
+
+def tree(column: Any, zone: str = "UTC") -> Expr:
     reader = Translator(SCHEMA, SessionTerms(zone), frame_ids([], "none"), NOW)
-    return render_sql(reader.expression(read(column, None)))
+    return reader.expression(read(column, None))
 
 
 @pytest.mark.parametrize(
@@ -124,3 +132,31 @@ def test_the_documentation_lists_all_functions_of_spark_columns() -> None:
     methods = {"in", "like", "ilike", "rlike", "isnull", "isnotnull", "not", "negative",
                "positive", "if"}  # fmt: skip
     assert words == {name for name in FUNCTIONS if name.isidentifier()} - methods
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (F.col("i") / 0, "i / 0"),
+        (F.col("i") / 0.5, "i / 0.5"),
+        (1 - F.col("i") % F.col("l"), "1 - i % l"),
+        ((F.col("i") + 1) * F.col("f"), "(i + 1) * f"),
+        (F.col("l") == 2.0, "l = 2"),
+        (F.floor("d") > F.col("i"), "floor(d) > i"),
+        (F.col("i").cast("long") + 1, "cast(i as long) + 1"),
+        (F.when(F.col("i") / 2 > 1, F.col("i") + 1), "case when i / 2 > 1 then i + 1 end"),
+    ],
+)
+def test_a_column_is_shown_without_the_casts_that_types_imply(column: Any, text: str) -> None:
+    made = tree(column)
+    assert shown_sql(made) == text
+    for bound in (exact, bind):
+        assert shown_sql(bound(made, SCHEMA, predicate=False)) == text
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Expr) == made  # type: ignore[arg-type]
+
+
+def test_a_division_by_zero_is_told_as_it_was_written() -> None:
+    made = bind(tree(F.col("i") / 0), SCHEMA, predicate=False)
+    assert evaluate(made, {"i": None}) is None
+    with pytest.raises(lv.InvalidOperation, match="division by zero in i / 0: use nullif"):
+        evaluate(made, {"i": 1})
