@@ -17,7 +17,8 @@ from lakevilla.results import Counts, OperationResult
 from lakevilla.sql.expressions.assignments import exact_assignments
 from lakevilla.sql.expressions.bind import exact
 from lakevilla.sql.expressions.parse import StatementExpressions
-from lakevilla.sql.expressions.tree import Expr
+from lakevilla.sql.expressions.render import shown_sql
+from lakevilla.sql.expressions.tree import Expr, columns
 from lakevilla.sql.statements.dml import MergeStatement
 from lakevilla.sql.statements.meaning.duckdb import OtherMeaning, other_meaning
 from lakevilla.sublogs.operations import Delete, InlineSource, Merge, QuerySource, Update
@@ -123,7 +124,7 @@ def merge_of(
 def _bound_clause(
     clause: MergeClause, schemas: Mapping[str, pa.Schema], target_alias: str
 ) -> MergeClause:
-    return MergeClause(
+    bound = MergeClause(
         clause.kind,
         None if clause.predicate is None else exact(clause.predicate, schemas),
         exact_assignments(
@@ -134,6 +135,25 @@ def _bound_clause(
             inserts=clause.kind == "not_matched_insert",
         ),
     )
+    _refuse_absent(bound, target_alias)
+    return bound
+
+
+def _refuse_absent(clause: MergeClause, target_alias: str) -> None:
+    """Refuse columns of the side that has no row where a clause applies."""
+    if not clause.kind.startswith("not_matched"):
+        return
+    inserts = clause.kind == "not_matched_insert"
+    present, absent = ("source", "table") if inserts else ("table", "source")
+    given: list[Expr] = list(clause.assignments.values())
+    if clause.predicate is not None:
+        given.append(clause.predicate)
+    for column in (one for expr in given for one in columns(expr)):
+        if (column.table == target_alias) == inserts:
+            raise InvalidOperation(
+                f"when_{clause.kind} has {shown_sql(column)}, and where it applies the {absent} "
+                f"has no row: use columns of the {present}"
+            )
 
 
 def result_of(

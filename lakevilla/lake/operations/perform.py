@@ -255,7 +255,8 @@ def check_append_only(snapshot: TableSnapshot, performed: Performed, verb: str =
     if snapshot.append_only and any(file.data_change for file in performed.change.removes):
         table = snapshot.layout.table
         raise InvalidOperation(
-            f"{verb + ': ' if verb else ''}table {table} is append-only (delta.appendOnly)",
+            f"{verb + ': ' if verb else ''}table {table} is append-only (delta.appendOnly): only "
+            "append to it, or unset the property first",
             table=table,
         )
 

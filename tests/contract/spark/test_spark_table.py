@@ -73,6 +73,9 @@ REFUSED: dict[str, Calls] = {
     "the-source-in-its-absence": lambda t, s: (
         t.merge(s, "t.k = s.k").whenNotMatchedBySourceDelete("s.qty > 0").execute()
     ),
+    "the-table-in-its-absence": lambda t, s: (
+        t.merge(s, "t.k = s.k").whenNotMatchedInsert(values={"k": "t.k"}).execute()
+    ),
     "an-alias-of-nobody": lambda t, s: t.update("z.k = 1", {"qty": "0"}),
 }
 

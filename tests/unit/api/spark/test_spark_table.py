@@ -85,6 +85,19 @@ def test_a_merge_with_schema_evolution_adds_columns_and_keeps_those_that_the_sou
     assert found(lake)[3:] == [(3, 1, "v3", "u"), (4, 2, "v4", "d"), (9, 3, None, "u")]
 
 
+def test_a_clause_refuses_columns_of_the_side_that_has_no_row(lake: lv.Lake) -> None:
+    merge = table(lake).merge(COUNTED, "t.k = source.k")
+    for clause, told in (
+        (merge.whenNotMatchedInsert(values={"k": "t.k"}), r"has t\.k, .*columns of the source"),
+        (merge.whenNotMatchedInsertAll("t.k > 0"), r"has t\.k, .*columns of the source"),
+        (merge.whenNotMatchedBySourceDelete("source.k > 0"), r"has source\.k, .*of the table"),
+        (merge.whenNotMatchedBySourceUpdate(set={"v": "op"}), r"has source\.op, .*of the table"),
+    ):
+        with pytest.raises(lv.InvalidOperation, match=told):
+            clause.execute()
+    assert len(found(lake)) == 5
+
+
 def test_a_table_without_an_alias_is_called_by_the_last_part_of_its_name(lake: lv.Lake) -> None:
     lake.create_table("sales/orders", ROWS)
     orders = lv.SparkTable(lake, "sales/orders")

@@ -18,7 +18,7 @@ from pyspark.sql.connect.expressions import ColumnReference
 from pyspark.sql.connect.plan import Range
 
 import lakevilla as lv
-from lakevilla.engines.spark.columns import SessionTerms, Translator, frame_ids
+from lakevilla.engines.spark.columns import SessionTerms, Translator, frame_alias, frame_ids
 from lakevilla.engines.spark.columns.connect import parts_of, read
 from lakevilla.engines.spark.columns.functions import FUNCTIONS
 from lakevilla.sql.expressions.bind import bind, exact
@@ -96,6 +96,14 @@ def test_column_names_are_parsed_as_by_spark() -> None:
     for name in ("a..b", "`a", "`a`b", ""):
         with pytest.raises(lv.InvalidOperation):
             parts_of(name)
+
+
+def test_a_frame_is_called_by_the_alias_that_its_last_call_gave_it() -> None:
+    session: Any = SimpleNamespace(client=None)
+    frame = DataFrame(Range(0, 3, 1), session)
+    assert frame_alias(frame) is None
+    assert frame_alias(frame.alias("s")) == "s"
+    assert frame_alias(frame.alias("s").limit(1)) is None
 
 
 def test_a_column_of_another_frame_than_the_source_is_refused() -> None:
