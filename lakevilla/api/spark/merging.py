@@ -29,7 +29,7 @@ Perform: TypeAlias = (
 
 
 @with_border
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SparkMergeBuilder:
     """A merge with the calls of ``delta.tables.DeltaMergeBuilder``; ``execute()`` performs it.
 
@@ -46,6 +46,13 @@ class SparkMergeBuilder:
     _described: Described
     _clauses: tuple[Clause, ...] = ()
     _evolves: bool = False
+
+    def __repr__(self) -> str:
+        count = len(self._clauses)
+        return (
+            f"<lakevilla.SparkMergeBuilder into {self._table} as {self._alias}, "
+            f"{count} clause{'' if count == 1 else 's'}: execute() performs it>"
+        )
 
     def whenMatchedUpdate(
         self, condition: str | Column | None = None, set: Mapping[str, object] | None = None

@@ -50,6 +50,9 @@ def test_a_builder_keeps_its_clauses_when_another_is_made_from_it(lake: lv.Lake)
     merge = table(lake).merge(COUNTED, "t.k = source.k")
     updating = merge.whenMatchedUpdate(set={"qty": "0"})
     updating.whenNotMatchedInsertAll()
+    assert repr(updating) == (
+        "<lakevilla.SparkMergeBuilder into stock as t, 1 clause: execute() performs it>"
+    )
     updating.execute()
     assert [row[:2] for row in found(lake)] == [(0, 0), (1, 10), (2, 20), (3, 0), (4, 0)]
 
