@@ -22,13 +22,15 @@ COUNTED = """
 """
 
 Calls = Callable[[Any, Any], Any]
-ALIKE: dict[str, Calls] = {
+CHANGES: dict[str, Calls] = {
     "update": lambda t, s: t.update("t.k > 2", {"qty": "t.qty + 1", "v": "upper(v)"}),
     "update-all": lambda t, s: t.update(set={"t.qty": "qty * 2"}),
     "update-by-columns": lambda t, s: t.update(F.col("t.k") > 2, {"qty": F.col("t.qty") - 1}),
     "delete": lambda t, s: t.delete("t.k % 2 = 0"),
     "delete-by-columns": lambda t, s: t.delete(F.col("v").isin("v1", "v2")),
     "delete-all": lambda t, s: t.delete(),
+}
+MERGES: dict[str, Calls] = {
     "merge-all": lambda t, s: (
         t.merge(s, "t.k = s.k").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     ),
@@ -100,15 +102,28 @@ def beside(spark: SparkSession, tmp_path: Path) -> str:
 
 
 @pytest.mark.connector("delta")
-@pytest.mark.seam
-@pytest.mark.cases(1)
-@pytest.mark.parametrize("name", ALIKE)
-def test_calls_make_the_rows_that_delta_makes(
+@pytest.mark.parametrize("name", CHANGES)
+def test_updates_and_deletes_make_the_rows_that_delta_makes(
     spark: SparkSession, lake: Any, beside: str, name: str
 ) -> None:
+    check(spark, lake, beside, CHANGES[name])
+
+
+@pytest.mark.connector("delta")
+@pytest.mark.seam
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("name", MERGES)
+def test_merges_make_the_rows_that_delta_makes(
+    spark: SparkSession, lake: Any, beside: str, name: str
+) -> None:
+    check(spark, lake, beside, MERGES[name])
+
+
+def check(spark: SparkSession, lake: Any, beside: str, calls: Calls) -> None:
+    """Make the calls on a table of each, and compare the rows."""
     counted = spark.sql(COUNTED).alias("s")
-    ALIKE[name](DeltaTable(spark, beside, "t"), counted)
-    ALIKE[name](lv.SparkTable.forName(lake, "stock").alias("t"), counted)
+    calls(DeltaTable(spark, beside, "t"), counted)
+    calls(lv.SparkTable.forName(lake, "stock").alias("t"), counted)
     made = lake.read("stock")
     expected = spark.read.format("delta").load(beside)
     assert made.columns == expected.columns
