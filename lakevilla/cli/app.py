@@ -16,6 +16,7 @@ import typer
 
 from lakevilla import __version__
 from lakevilla.cli import (  # noqa: F401 (they register commands)
+    agents,
     applying,
     benchmarks,
     changes,

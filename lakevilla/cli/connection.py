@@ -70,6 +70,7 @@ def open_lake(
     *,
     new: bool = False,
     on: str | None = None,
+    memory_limit_bytes: int | None = None,
 ) -> Iterator[lv.Lake[Any]]:
     """Open a command's lake, at the ref named ``on``, and close it when the block ends.
 
@@ -95,7 +96,7 @@ def open_lake(
 
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", LakeVillaWarning)
-        lake = connected(given, tell)
+        lake = connected(given, tell, memory_limit_bytes)
     _check_directory(lake.root, root, new)
     for warning in noted:
         print(shown_text(str(warning.message)), file=sys.stderr)
@@ -104,7 +105,11 @@ def open_lake(
         yield lake if on is None else lake.on(on)
 
 
-def connected(named: NamedLake, on_event: Callable[[lv.Event], None] | None = None) -> lv.Lake[Any]:
+def connected(
+    named: NamedLake,
+    on_event: Callable[[lv.Event], None] | None = None,
+    memory_limit_bytes: int | None = None,
+) -> lv.Lake[Any]:
     """Connect to a lake by its options; this sends no request.
 
     Raises
@@ -124,6 +129,9 @@ def connected(named: NamedLake, on_event: Callable[[lv.Event], None] | None = No
         catalogs.setdefault(name, {})[wanted] = options.pop(key)
     outside = options.pop(_OUTSIDE, "")
     sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
+    settings = lv.Settings(stores=stores, sql_uris=sql_uris)
+    if memory_limit_bytes is not None:
+        settings = replace(settings, memory_limit_bytes=memory_limit_bytes)
     return lv.connect(
         named.root,
         storage_options=options or None,
@@ -132,7 +140,7 @@ def connected(named: NamedLake, on_event: Callable[[lv.Event], None] | None = No
         progress=True,
         catalogs=catalogs,
         files_outside=_listed(outside),
-        settings=lv.Settings(stores=stores, sql_uris=sql_uris),
+        settings=settings,
     )
 
 

@@ -22,7 +22,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
         *("doctor", "metrics", "verify", "recover", "maintain"),
         *("optimize", "vacuum", "gc"),
     ),
-    "Other": ("config", "serve", "ui", "demo", "bench"),
+    "Other": ("config", "serve", "ui", "mcp", "demo", "bench"),
 }
 #: Second names, which other tools have, and the commands that they call.
 ALIASES = {"ls": "tables", "status": "doctor", "history": "log"}

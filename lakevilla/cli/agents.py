@@ -1,0 +1,86 @@
+"""The command that gives a lake to an agent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lakevilla.cli.command import Options, Profile, Root, command
+from lakevilla.cli.connection import open_lake
+from lakevilla.cli.output import Output
+from lakevilla.errors import InvalidOperation
+
+
+@command
+def mcp(
+    root: Root,
+    write: Annotated[
+        bool, typer.Option("--write", help="Let the agent change tables, on a branch of its own.")
+    ] = False,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SQL",
+            help="A SELECT of one boolean that must be true of what the agent merges; repeatable.",
+        ),
+    ] = None,
+    checks: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='The same in a TOML file: NAME = "SELECT ...".'),
+    ] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option(help="The agent's branch, to go on with it; else one with a new name."),
+    ] = None,
+    max_rows: Annotated[int, typer.Option(min=1, help="Rows of an answer.")] = 200,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Stop a statement after this time.")
+    ] = 30.0,
+    memory: Annotated[
+        int, typer.Option(metavar="MIB", min=64, help="The memory of queries.")
+    ] = 1024,
+    option: Options = None,
+    profile: Profile = None,
+) -> None:
+    """Serve the lake to an agent, by the Model Context Protocol over stdin and stdout."""
+    server_of = _server()
+    from lakevilla.serve.agents.checks import checks_of
+    from lakevilla.serve.agents.limits import AgentLimits
+    from lakevilla.serve.agents.reader import Reader
+    from lakevilla.serve.agents.work import Work
+
+    given = checks_of(check or (), checks)
+    if not write and (given or branch):
+        raise InvalidOperation("--check, --checks and --branch are for an agent with --write")
+    with open_lake(root, option, profile, memory_limit_bytes=memory << 20) as lake:
+        reader = Reader(lake, AgentLimits(rows=max_rows, seconds=timeout))
+        work = Work(reader, given, branch) if write else None
+        Output(False).aside(_banner(lake.root, work is not None, list(given)))
+        server_of(reader, work).run("stdio")
+
+
+def _banner(root: str, writes: bool, checks: list[str]) -> str:
+    """Return the line by which a person sees on stderr what the agent may do."""
+    may = "read it"
+    if writes:
+        merges = f"merge by {', '.join(checks)}" if checks else "not merge"
+        may = f"read it, change a branch of its own, and {merges}"
+    hint = "; this is the protocol's end: an agent starts it" if sys.stdin.isatty() else ""
+    return f"serving {root} to an agent over stdin and stdout, which may {may}{hint}"
+
+
+def _server() -> Callable[..., Any]:
+    """Return what makes a server of tools; it needs the extra ``mcp``."""
+    try:
+        from lakevilla.serve.agents.tools import server_of
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "lakevilla":
+            raise
+        raise InvalidOperation(
+            f"{error.name} is not installed: `pip install 'lakevilla[mcp]'` brings what agents need"
+        ) from None
+    return server_of

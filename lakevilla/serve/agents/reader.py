@@ -1,0 +1,212 @@
+"""The questions of an agent: tables, rows, history, and what differs between states."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from lakevilla.api.client.discovering import refuse_places
+from lakevilla.api.lake import Lake
+from lakevilla.api.session.performing import tell
+from lakevilla.api.session.planning import Given
+from lakevilla.api.snapshot import once
+from lakevilla.engines.statistics import limited
+from lakevilla.errors import InvalidOperation, RefNotFound
+from lakevilla.formats.views import VIEW_PROPERTY, ViewDefinition
+from lakevilla.global_log.refs import MAIN
+from lakevilla.results import HistoryEntry
+from lakevilla.serve.agents.answers import Answer, rows_of
+from lakevilla.serve.agents.limits import AgentLimits
+from lakevilla.serve.agents.statements import reading
+from lakevilla.sql.statements.script.cutting import ScriptStatement
+from lakevilla.sql.statements.script.parsing import Parsed, named_tables
+from lakevilla.sql.statements.script.showing import Describe
+
+#: So many statements run at once in this process, and others wait for them.
+_AT_ONCE = 2
+#: An answer has so many commits, if not told otherwise.
+COMMITS = 20
+_VERSION = re.compile(r"v?(\d{1,18})")
+_TABLES = """
+    SELECT name, 'table' AS kind, format, rows, bytes FROM lakevilla_tables
+    WHERE starts_with(name, :prefix)
+    UNION ALL
+    SELECT CASE table_schema WHEN 'main' THEN '' ELSE table_schema || '/' END || table_name,
+           'view', NULL, NULL, NULL FROM information_schema.views
+    WHERE starts_with(table_schema || '/' || table_name, :prefix)
+       OR (table_schema = 'main' AND starts_with(table_name, :prefix))
+    ORDER BY name LIMIT :most
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A state of the lake as an agent names it; ``version`` is None for a ref's newest."""
+
+    name: str
+    lake: Lake[Any]
+    version: int | None = None
+
+
+class Reader:
+    """A lake that is only read, within limits.
+
+    Parameters
+    ----------
+    lake : Lake
+        The lake, on its main line.
+    limits : AgentLimits
+        The limits of each call.
+
+    Raises
+    ------
+    InvalidOperation
+        The lake was opened with ``sql_uris``, by which SQL reads any place.
+    """
+
+    def __init__(self, lake: Lake[Any], limits: AgentLimits) -> None:
+        if lake.settings.sql_uris:
+            raise InvalidOperation(
+                "this lake was opened with sql_uris, by which an agent's SQL would read any place: "
+                "leave the option out"
+            )
+        self.lake, self.limits = lake, limits
+        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+
+    # -- tools -------------------------------------------------------------------
+
+    def tables(self, prefix: str, ref: str) -> Answer:
+        """Return the tables and views whose names begin with a text."""
+        place = self.place(ref)
+        params = {"prefix": prefix.replace(".", "/"), "most": self.limits.rows + 1}
+        with self._limited():
+            found = place.lake.sql(_TABLES, params, version=place.version)
+        return {"state": place.name, **rows_of(found, self.limits)}
+
+    def describe(self, table: str, ref: str) -> Answer:
+        """Return a table's columns, with what is said of them, and its format and comment."""
+        place = self.place(ref)
+        columns = self._rows_of(place, _describing(table, "columns"))
+        found = self._rows_of(place, _describing(table, "detail"))
+        details = dict(zip(*(one.to_pylist() for one in found.columns), strict=True))
+        if VIEW_PROPERTY in details:
+            view = msgspec.json.decode(details[VIEW_PROPERTY], type=ViewDefinition)
+            details = {"format": "view", "query": view.sql}
+        return {
+            "state": place.name,
+            "table": table,
+            **rows_of(columns, self.limits),
+            "details": details,
+        }
+
+    def query(self, sql: str, ref: str) -> Answer:
+        """Return the rows of one statement that only reads."""
+        statement = reading(sql, self.limits.rows + 1)
+        place = self.place(ref)
+        return {"state": place.name, **rows_of(self._rows_of(place, statement), self.limits)}
+
+    def history(self, limit: int, until: int | None, ref: str) -> Answer:
+        """Return commits, newest first."""
+        if not 1 <= limit <= self.limits.rows:
+            raise InvalidOperation(f"limit is {limit}: give 1 to {self.limits.rows}")
+        place = self.place(ref)
+        last = place.version if until is None else until
+        found = place.lake.history(limit, until=last)
+        return {"state": place.name, "commits": [_commit(one) for one in found]}
+
+    def refs(self) -> Answer:
+        """Return the branches, tags and clones."""
+        found = [
+            {
+                "name": one.name,
+                "kind": one.kind,
+                "version": one.version,
+                "base_version": one.base_version,
+            }
+            for one in self.lake.refs()
+        ]
+        answer: Answer = {"refs": found[: self.limits.rows]}
+        if len(found) > self.limits.rows:
+            answer["note"] = f"only {self.limits.rows} of {len(found)}: query lakevilla_refs"
+        return answer
+
+    def diff(self, old: str, new: str, table: str, keys: list[str]) -> Answer:
+        """Return the tables that differ between two states, or rows that differ in one."""
+        with self._limited():
+            found = self.lake.diff(_state(old), _state(new))
+            if not table:
+                differing = found.tables.drop_columns(["files_added", "files_removed"])
+                return {"old": old, "new": new, **rows_of(differing, self.limits)}
+            rows = found.rows(table.replace(".", "/"), keys or None, limit=self.limits.rows + 1)
+        return {"old": old, "new": new, "table": table, **rows_of(rows, self.limits)}
+
+    # -- parts -------------------------------------------------------------------
+
+    def place(self, ref: str) -> Place:
+        """Return the state that a name stands for.
+
+        Raises
+        ------
+        RefNotFound, VersionNotFound, InvalidOperation
+        """
+        if ref in ("", MAIN):
+            return Place(MAIN, self.lake)
+        try:
+            return Place(ref, self.lake.on(ref))
+        except RefNotFound:
+            found = _VERSION.fullmatch(ref)
+            if found is None:
+                raise
+            return Place(f"v{found[1]}", self.lake, int(found[1]))
+
+    def _rows_of(self, place: Place, statement: Parsed) -> pa.Table:
+        for name in named_tables(statement):
+            refuse_places(place.lake._client, name, ())
+        given: Given[Any] = Given(place.lake, {}, {}, "duckdb", {})
+        with self._limited(), once(place.lake.snapshot(place.version)) as state:
+            return tell(state, statement, given)
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Return a block in which a statement has its turn, and runs within the limits."""
+        if not self._turns.acquire(timeout=self.limits.seconds):
+            raise InvalidOperation(
+                f"{_AT_ONCE} other statements have run for {self.limits.seconds:g} seconds: wait "
+                "for them, and send it again"
+            )
+        try:
+            with limited(self.limits.of_reading):
+                yield
+        finally:
+            self._turns.release()
+
+
+def _describing(table: str, what: Any) -> Parsed:
+    text = f"DESCRIBE {table}"
+    return Parsed(Describe(table.replace(".", "/"), what), text, 1, ScriptStatement(text, 1))
+
+
+def _state(name: str) -> int | str:
+    found = _VERSION.fullmatch(name)
+    return name or MAIN if found is None else int(found[1])
+
+
+def _commit(entry: HistoryEntry) -> Answer:
+    """Return a commit as an agent reads it: what is empty is left out."""
+    found: Answer = {
+        "version": entry.version,
+        "time": entry.timestamp.isoformat(timespec="seconds"),
+        "kind": entry.kind,
+        "tables": list(entry.tables),
+        "operations": {one.table: one.operation for one in entry.operations},
+        "merged": entry.merged,
+        "metadata": dict(entry.metadata),
+    }
+    return {name: one for name, one in found.items() if one not in (None, [], {})}
