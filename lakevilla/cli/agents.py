@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,13 +75,20 @@ def _banner(root: str, writes: bool, checks: list[str]) -> str:
 
 
 def _server() -> Callable[..., Any]:
-    """Return what makes a server of tools; it needs the extra ``mcp``."""
-    try:
+    """Return what makes a server of tools."""
+    with mcp_installed():
         from lakevilla.serve.agents.tools import server_of
+    return server_of
+
+
+@contextmanager
+def mcp_installed() -> Iterator[None]:
+    """Return a block that imports what the extra ``mcp`` brings, and names it if it is missing."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "lakevilla":
             raise
         raise InvalidOperation(
             f"{error.name} is not installed: `pip install 'lakevilla[mcp]'` brings what agents need"
         ) from None
-    return server_of

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lakevilla.cli.agents import mcp_installed
 from lakevilla.cli.command import Options, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
@@ -38,11 +39,15 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Write nothing to the lake's store.")
     ] = False,
+    mcp: Annotated[
+        bool, typer.Option("--mcp", help="Also give agents tools that read, at /mcp.")
+    ] = False,
     option: Options = None,
     profile: Profile = None,
 ) -> None:
     """Serve the lake's tables by Iceberg's REST catalog protocol."""
     server_of, tokens_in = _parts()
+    agents = _agents() if mcp else None
     tokens = None if token_file is None else tokens_in(token_file)
     if (tls_cert is None) != (tls_key is None):
         raise InvalidOperation("TLS needs both files: give --tls-cert and --tls-key")
@@ -57,6 +62,7 @@ def serve(
             host_names=host_name or (),
             read_only=read_only,
             tls=tls,
+            agents=agents,
             when_started=lambda uri: output.line(f"serving {lake.root} at {uri}"),
         ).run()
 
@@ -95,3 +101,10 @@ def _parts() -> tuple[Callable[..., Any], Callable[[Path], Any]]:
             "gateway needs"
         ) from None
     return server_of, tokens_in
+
+
+def _agents() -> Callable[..., Any]:
+    """Return what makes the tools of agents; they need the extra ``mcp`` as well."""
+    with mcp_installed():
+        from lakevilla.serve.agents.mounted import Mounted
+    return Mounted

@@ -10,9 +10,10 @@ import logging
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -128,8 +129,20 @@ class Endpoint:
     commits: bool = False
 
 
+class Agents(Protocol):
+    """The tools of agents, as a gateway has them among its routes."""
+
+    @property
+    def route(self) -> Route: ...
+    @property
+    def lifespan(self) -> Callable[[Starlette], AbstractAsyncContextManager[None]]: ...
+
+
 def application(
-    catalog: Catalog, access: Access | None = None, limits: Limits | None = None
+    catalog: Catalog,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    agents: Agents | None = None,
 ) -> ASGIApp:
     """Return the application that answers for a catalog."""
     allowed, turns = access or Access(), Turns(limits or Limits())
@@ -149,7 +162,12 @@ def application(
         return _error(refusal) if request.url.path.startswith("/v1") else pages.error(refusal)
 
     routes += pages.routes
-    app = Starlette(routes=routes, exception_handlers={404: no_route, 405: no_route})
+    routes += [] if agents is None else [agents.route]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={404: no_route, 405: no_route},
+        lifespan=None if agents is None else agents.lifespan,
+    )
     app.router.redirect_slashes = False
     return _ByRawPath(app)
 

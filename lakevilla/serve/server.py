@@ -13,8 +13,8 @@ from uvicorn.config import LOGGING_CONFIG
 
 from lakevilla.api.lake import Lake
 from lakevilla.errors import InvalidOperation
-from lakevilla.serve.access import LOOPBACK, Rights, access_of
-from lakevilla.serve.app import application
+from lakevilla.serve.access import LOOPBACK, Access, Rights, access_of
+from lakevilla.serve.app import Agents, application
 from lakevilla.serve.catalog import Catalog
 from lakevilla.serve.limits import Limits
 
@@ -73,6 +73,7 @@ def server_of(
     read_only: bool = False,
     tls: tuple[Path, Path] | None = None,
     limits: Limits | None = None,
+    agents: Callable[[Lake, Access], Agents] | None = None,
     when_started: Callable[[str], object] = lambda uri: None,
 ) -> Server:
     """Return a server that answers for a lake.
@@ -95,6 +96,8 @@ def server_of(
         The files of the certificate, with those between it and the root's, and of its key.
     limits : Limits, optional
         How much it does at once, and for how long.
+    agents : callable, optional
+        Makes the tools of agents, if it shall have them.
     when_started : callable, optional
         Called with the gateway's URI once it answers.
 
@@ -109,7 +112,8 @@ def server_of(
             "127.0.0.1"
         )
     access = access_of(tokens or {}, [host, *host_names])
-    app = application(Catalog(lake, read_only=read_only), access, limits)
+    tools = None if agents is None else agents(lake, access)
+    app = application(Catalog(lake, read_only=read_only), access, limits, tools)
     certificate, key = tls or (None, None)
     config = uvicorn.Config(
         app,

@@ -50,7 +50,7 @@ def test_a_command_has_the_options_that_the_page_names(name: str) -> None:
 
 def test_common_options_belong_to_the_commands_that_the_page_names() -> None:
     without = {
-        "--json": {"bench", "serve", "shell", "ui"},
+        "--json": {"bench", "mcp", "serve", "shell", "ui"},
         "--option": {"bench"},
         "--profile": {"bench"},
     }

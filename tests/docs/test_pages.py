@@ -18,7 +18,7 @@ from tests.integrations.__main__ import TOOLS
 BLOCK = re.compile(r"^```(\w*)$(?:.*?)^```$", re.MULTILINE | re.DOTALL)
 
 #: Blocks in these languages are only shown, or read by tests/docs/test_serving.py.
-SHOWN = {"", "dockerfile", "ini", "yaml"}
+SHOWN = {"", "dockerfile", "ini", "json", "yaml"}
 
 
 def blocks(page: Path) -> list[str]:

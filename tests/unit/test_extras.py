@@ -45,7 +45,7 @@ def test_delta_tables_work_without_pyiceberg(tmp_path: Path) -> None:
 
 WITHOUT_THE_OTHERS = """
 import sys
-sys.modules.update(dict.fromkeys(("dlt", "opentelemetry", "deltalake", "sqlalchemy")))
+sys.modules.update(dict.fromkeys(("dlt", "opentelemetry", "deltalake", "sqlalchemy", "mcp")))
 import lakevilla as lv
 with lv.connect(sys.argv[1], on_event=lambda event: None) as lake:
     lake.create_table("t", [{"a": 1}])
@@ -68,10 +68,11 @@ except ImportError as error:
     print(error)
 from lakevilla.cli.app import app
 app(["tables", sys.argv[1]], standalone_mode=False)
-try:
-    app(["demo"], standalone_mode=False)
-except BaseException as exit:
-    print("exit", exit.exit_code)
+for command in (["demo"], ["mcp", sys.argv[1]], ["serve", sys.argv[1], "--mcp"]):
+    try:
+        app(command, standalone_mode=False)
+    except BaseException as exit:
+        print("exit", exit.exit_code)
 """
 
 
@@ -115,3 +116,8 @@ def test_connections_work_without_sqlalchemy_and_the_dialect_names_its_extra(
 @pytest.mark.xdist_group("extras")
 def test_the_destination_of_dlt_names_its_extra(without_the_others: str) -> None:
     assert "pip install 'lakevilla[dlt]'" in without_the_others
+
+
+@pytest.mark.xdist_group("extras")
+def test_commands_for_agents_name_the_extra_that_they_need(without_the_others: str) -> None:
+    assert without_the_others.count("pip install 'lakevilla[mcp]'") == 2

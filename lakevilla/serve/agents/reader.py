@@ -29,8 +29,9 @@ from lakevilla.sql.statements.script.cutting import ScriptStatement
 from lakevilla.sql.statements.script.parsing import Parsed, named_tables
 from lakevilla.sql.statements.script.showing import Describe
 
-#: So many statements run at once in this process, and others wait for them.
+#: So many statements of a reader run at once, so many run or wait, and others are refused.
 _AT_ONCE = 2
+_IN_LINE = 8
 #: An answer has so many commits, if not told otherwise.
 COMMITS = 20
 _VERSION = re.compile(r"v?(\d{1,18})")
@@ -79,6 +80,7 @@ class Reader:
             )
         self.lake, self.limits = lake, limits
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._line = threading.BoundedSemaphore(_IN_LINE)
 
     # -- tools -------------------------------------------------------------------
 
@@ -176,16 +178,13 @@ class Reader:
     @contextmanager
     def _limited(self) -> Iterator[None]:
         """Return a block in which a statement has its turn, and runs within the limits."""
-        if not self._turns.acquire(timeout=self.limits.seconds):
-            raise InvalidOperation(
-                f"{_AT_ONCE} other statements have run for {self.limits.seconds:g} seconds: wait "
-                "for them, and send it again"
-            )
+        if not self._line.acquire(blocking=False):
+            raise InvalidOperation(f"{_IN_LINE} statements run or wait: send it again later")
         try:
-            with limited(self.limits.of_reading):
+            with self._turns, limited(self.limits.of_reading):
                 yield
         finally:
-            self._turns.release()
+            self._line.release()
 
 
 def _describing(table: str, what: Any) -> Parsed:

@@ -14,8 +14,10 @@ from typing import Annotated, Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
+from starlette.applications import Starlette
 
 from lakevilla import __version__
 from lakevilla.errors import LakeVillaError
@@ -101,6 +103,20 @@ def server_of(reader: Reader, work: Work | None = None) -> MCPServer[Any]:
     if work is not None:
         _add_writing(server, work)
     return server
+
+
+def http_app(server: MCPServer[Any], path: str) -> Starlette:
+    """Return the application that answers a server's requests over HTTP, each by itself.
+
+    Whoever mounts it decides which requests it gets.
+    """
+    app: Starlette = server.streamable_http_app(
+        streamable_http_path=path,
+        json_response=True,
+        stateless_http=True,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    return app
 
 
 def _instructions(reader: Reader, work: Work | None) -> str:
