@@ -87,8 +87,9 @@ def mcp_installed() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "lakevilla":
+        package = (error.name or "").partition(".")[0]
+        if package == "lakevilla":
             raise
         raise InvalidOperation(
-            f"{error.name} is not installed: `pip install 'lakevilla[mcp]'` brings what agents need"
+            f"{package} is not installed: `pip install 'lakevilla[mcp]'` brings what agents need"
         ) from None

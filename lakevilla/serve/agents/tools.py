@@ -170,7 +170,7 @@ def _add_reading(server: MCPServer[Any], reader: Reader, work: Work | None) -> N
 
     tools: list[Tool] = [list_tables, describe, query, history, diff, list_branches]
     for tool in tools:
-        _add(server, tool, _READS)
+        _add(server, tool if work is None else work.noticing_its_end()(tool), _READS)
 
 
 def _add_writing(server: MCPServer[Any], work: Work) -> None:

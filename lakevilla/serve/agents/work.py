@@ -63,6 +63,21 @@ class Work:
     def _limits(self) -> AgentLimits:
         return self._reader.limits
 
+    @contextmanager
+    def noticing_its_end(self) -> Iterator[None]:
+        """Return a block that uses the branch; if another client has ended it, it is forgotten."""
+        try:
+            yield
+        except RefNotFound as error:
+            ended = self._branch
+            if ended is None or self._is_there(ended):
+                raise
+            self._branch = None
+            raise RefNotFound(
+                f"branch {ended!r} was deleted by another client, with all that was changed on it: "
+                "the next execute begins another"
+            ) from error
+
     # -- tools -------------------------------------------------------------------
 
     def execute(self, sql: str) -> Answer:
@@ -166,18 +181,9 @@ class Work:
 
     @contextmanager
     def _on_the_branch(self) -> Iterator[None]:
-        """Return a block in which one call works on the branch; one that is gone is forgotten."""
-        with self._lock:
-            try:
-                yield
-            except RefNotFound as error:
-                if self._branch is None or self._is_there(self._branch):
-                    raise
-                gone, self._branch = self._branch, None
-                raise RefNotFound(
-                    f"branch {gone!r} was deleted by another client, with all that was changed on "
-                    "it: the next execute begins another"
-                ) from error
+        """Return a block in which one call alone works on the branch."""
+        with self._lock, self.noticing_its_end():
+            yield
 
     def _failed(self, branch: str, error: AuditFailed) -> AuditFailed:
         """Return the error of a merge that does not pass, with the names of the checks."""

@@ -10,6 +10,7 @@ from lakevilla.serve.page.rows import MOST_ROWS, Rows, rows_of
 from lakevilla.serve.page.shown import Body, Params, Shown
 from lakevilla.serve.page.text import for_pages
 from lakevilla.serve.refusal import Refusal
+from lakevilla.sql.statements.script.refs import without_pasts
 from lakevilla.sql.statements.select import query_of
 
 #: A query gives back so many bytes, and runs for so many seconds.
@@ -66,6 +67,7 @@ def _found(shown: Shown, sql: str) -> Rows:
 def with_limit(sql: str, most: int) -> str:
     """Return a SELECT with a limit of its rows, if it has none of its own."""
     text = sql.strip().rstrip(";")
-    has_limit = query_of(text, "duckdb").args.get("limit") is not None
+    understood, _ = without_pasts(text, "duckdb")
+    has_limit = query_of(understood, "duckdb").args.get("limit") is not None
     # On a line of its own: the text may end with a comment.
     return text if has_limit else f"{text}\nLIMIT {most}"

@@ -26,6 +26,8 @@ def test_a_query_shows_its_rows(lake: lv.Lake, gateway: Gateway) -> None:
     assert page.rows() == [["9", "1"], ["1", "1"], ["0", "1"]]
     assert page.all("textarea")[0].text.strip().startswith("SELECT s.id")
     assert len(look(gateway, "/query", sql=sql, on="monday").rows()) == 2
+    past = "SELECT id FROM stock AT (VERSION => 2)"
+    assert len(look(gateway, "/query", sql=past).rows()) == 2
     assert len(look(gateway, "/query", sql=sql, on="v2").rows()) == 2
     rows = look(gateway, look(gateway, "/table", name="sales/orders").links()["Rows"])
     assert len(rows.rows()) == 3

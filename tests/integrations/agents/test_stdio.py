@@ -99,9 +99,16 @@ def test_without_checks_the_branch_stays_for_a_person(root: Path) -> None:
             with pytest.raises(Refused, match=r"lakevilla merge .* fix"):
                 await call("merge")
 
+            with lv.connect(root) as lake:
+                lake.branch("kept", at="fix")
+                lake.delete_ref("fix")
+            with pytest.raises(Refused, match="the next execute begins another"):
+                await call("query", sql="SELECT * FROM stock")
+            assert len((await call("query", sql="SELECT * FROM stock"))["rows"]) == 2
+
     run(story)
     assert rows(root) == {"tea": 5, "jam": 2}
-    assert rows(root, "fix") == {"tea": 5}
+    assert rows(root, "kept") == {"tea": 5}
 
 
 def test_calls_at_the_same_time_are_all_answered(root: Path) -> None:
