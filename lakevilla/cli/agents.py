@@ -29,9 +29,16 @@ def mcp(
             help="A SELECT of one boolean that must be true of what the agent merges; repeatable.",
         ),
     ] = None,
+    no_rows: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SQL", help="A SELECT that must find no row there; repeatable."),
+    ] = None,
     checks: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help='The same in a TOML file: NAME = "SELECT ...".'),
+        typer.Option(
+            metavar="FILE",
+            help='Both in a TOML file: NAME = "SELECT ...", the latter below [no_rows].',
+        ),
     ] = None,
     branch: Annotated[
         str | None,
@@ -54,9 +61,11 @@ def mcp(
     from lakevilla.serve.agents.reader import Reader
     from lakevilla.serve.agents.work import Work
 
-    given = checks_of(check or (), checks)
+    given = checks_of(check or (), no_rows or (), checks)
     if not write and (given or branch):
-        raise InvalidOperation("--check, --checks and --branch are for an agent with --write")
+        raise InvalidOperation(
+            "checks and --branch are for an agent that changes tables: give --write"
+        )
     with open_lake(root, option, profile, memory_limit_bytes=memory << 20) as lake:
         reader = Reader(lake, AgentLimits(rows=max_rows, seconds=timeout))
         work = Work(reader, given, branch) if write else None

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -87,7 +88,7 @@ class Reader:
     def tables(self, prefix: str, ref: str) -> Answer:
         """Return the tables and views whose names begin with a text."""
         place = self.place(ref)
-        params = {"prefix": prefix.replace(".", "/"), "most": self.limits.rows + 1}
+        params = {"prefix": prefix, "most": self.limits.rows + 1}
         with self._limited():
             found = place.lake.sql(_TABLES, params, version=place.version)
         return {"state": place.name, **rows_of(found, self.limits)}
@@ -95,8 +96,9 @@ class Reader:
     def describe(self, table: str, ref: str) -> Answer:
         """Return a table's columns, with what is said of them, and its format and comment."""
         place = self.place(ref)
-        columns = self._rows_of(place, _describing(table, "columns"))
-        found = self._rows_of(place, _describing(table, "detail"))
+        columns, found = self._rows_of(
+            place, _describing(table, "columns"), _describing(table, "detail")
+        )
         details = dict(zip(*(one.to_pylist() for one in found.columns), strict=True))
         if VIEW_PROPERTY in details:
             view = msgspec.json.decode(details[VIEW_PROPERTY], type=ViewDefinition)
@@ -112,7 +114,8 @@ class Reader:
         """Return the rows of one statement that only reads."""
         statement = reading(sql, self.limits.rows + 1)
         place = self.place(ref)
-        return {"state": place.name, **rows_of(self._rows_of(place, statement), self.limits)}
+        (found,) = self._rows_of(place, statement)
+        return {"state": place.name, **rows_of(found, self.limits)}
 
     def history(self, limit: int, until: int | None, ref: str) -> Answer:
         """Return commits, newest first."""
@@ -142,11 +145,13 @@ class Reader:
     def diff(self, old: str, new: str, table: str, keys: list[str]) -> Answer:
         """Return the tables that differ between two states, or rows that differ in one."""
         with self._limited():
-            found = self.lake.diff(_state(old), _state(new))
+            found = self.lake.diff(self._state(old), self._state(new))
             if not table:
                 differing = found.tables.drop_columns(["files_added", "files_removed"])
                 return {"old": old, "new": new, **rows_of(differing, self.limits)}
-            rows = found.rows(table.replace(".", "/"), keys or None, limit=self.limits.rows + 1)
+            is_named = table in found.tables["table"].to_pylist()
+            name = table if is_named else table.replace(".", "/")
+            rows = found.rows(name, keys or None, limit=self.limits.rows + 1)
         return {"old": old, "new": new, "table": table, **rows_of(rows, self.limits)}
 
     # -- parts -------------------------------------------------------------------
@@ -168,12 +173,17 @@ class Reader:
                 raise
             return Place(f"v{found[1]}", self.lake, int(found[1]))
 
-    def _rows_of(self, place: Place, statement: Parsed) -> pa.Table:
-        for name in named_tables(statement):
+    def _state(self, name: str) -> int | str:
+        place = self.place(name)
+        return place.name if place.version is None else place.version
+
+    def _rows_of(self, place: Place, *statements: Parsed) -> list[pa.Table]:
+        """Return the rows of statements over one state."""
+        for name in chain.from_iterable(map(named_tables, statements)):
             refuse_places(place.lake._client, name, ())
         given: Given[Any] = Given(place.lake, {}, {}, "duckdb", {})
         with self._limited(), once(place.lake.snapshot(place.version)) as state:
-            return tell(state, statement, given)
+            return [tell(state, one, given) for one in statements]
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
@@ -189,12 +199,7 @@ class Reader:
 
 def _describing(table: str, what: Any) -> Parsed:
     text = f"DESCRIBE {table}"
-    return Parsed(Describe(table.replace(".", "/"), what), text, 1, ScriptStatement(text, 1))
-
-
-def _state(name: str) -> int | str:
-    found = _VERSION.fullmatch(name)
-    return name or MAIN if found is None else int(found[1])
+    return Parsed(Describe(table, what), text, 1, ScriptStatement(text, 1))
 
 
 def _commit(entry: HistoryEntry) -> Answer:

@@ -21,6 +21,11 @@ _FOR_AGENTS = {
         ": read it with ref main and on the branch, then discard the branch and do it again on the "
         "lake as it is now, or let a person merge"
     ),
+    r"; give it in params, which has none": ": write the value itself",
+    r": write it as :name, and pass params=.*": ": write the value itself",
+    r", or pass exist_ok=True or or_replace=True": ", or write CREATE OR REPLACE TABLE",
+    r", or txn\.upsert\(\.\.\.\)|, or upsert\(\)": "",
+    r"; pass rows in views=\{name: rows\}, or use WITH": "; use WITH",
     r"raise memory_limit_bytes in the settings or narrow the statement": "narrow the statement",
 }
 

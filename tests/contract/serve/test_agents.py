@@ -125,7 +125,7 @@ def objects(root: Path) -> dict[str, bytes]:
 def test_reading_writes_nothing(tmp_path: Path, lake: lv.Lake, reader: Reader) -> None:
     before = objects(tmp_path)
     assert reader.tables("", "")["rows"] == [
-        ["sales/orders", "table", "delta", 1, reader.tables("sales.o", "")["rows"][0][4]],
+        ["sales/orders", "table", "delta", 1, reader.tables("sales/o", "")["rows"][0][4]],
         ["sales/short", "view", None, None, None],
         ["stock", "table", "delta", 2, reader.tables("stock", "")["rows"][0][4]],
     ]
@@ -152,6 +152,9 @@ def test_a_table_is_described_with_what_is_said_of_it(lake: lv.Lake, reader: Rea
         "format": "view",
         "query": "SELECT sku FROM stock WHERE qty < 3",
     }
+    assert (
+        reader.describe("sales.orders", "")["rows"] == reader.describe("sales/orders", "")["rows"]
+    )
     with pytest.raises(lv.TableNotFound) as raised:
         reader.describe("nothing", "")
     assert "list_tables" in for_agents(raised.value.message)
@@ -167,8 +170,12 @@ def test_each_state_is_read_by_its_name(lake: lv.Lake, reader: Reader) -> None:
     assert found == {"": 3, "monday": 2, "etl": 1, "v3": 2}
     assert reader.diff("monday", "main", "", [])["rows"] == [["stock", "changed", 1, 0, False]]
     assert reader.diff("v3", "etl", "stock", ["sku"])["rows"] == [["jam", 2, "delete"]]
-    with pytest.raises(lv.RefNotFound):
-        reader.query(count, "nothing")
+    lake.run(lambda txn: txn.append("sales/orders", [{"id": 2, "sku": "gin"}]))
+    for name in ("sales/orders", "sales.orders"):
+        assert reader.diff("monday", "", name, [])["rows"] == [[2, "gin", "insert"]]
+    for ask in (lambda: reader.query(count, "nothing"), lambda: reader.diff("nothing", "", "", [])):
+        with pytest.raises(lv.RefNotFound):
+            ask()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
+from lakevilla.serve.agents.checks import checks_of
 from lakevilla.serve.agents.limits import AgentLimits
 from lakevilla.serve.agents.reader import Reader
 from lakevilla.serve.agents.work import Work
@@ -59,6 +60,17 @@ def test_a_merge_that_fails_a_check_changes_nothing_and_names_it(lake: lv.Lake, 
     work.execute("UPDATE stock SET qty = 0 WHERE qty < 0")
     work.merge({})
     assert rows(lake) == {"tea": 1, "jam": 0}
+
+
+def test_a_check_for_no_rows_fails_by_one_row(lake: lv.Lake) -> None:
+    checks = checks_of([], ["none=SELECT * FROM stock WHERE qty < 0 -- sold too much"], None)
+    work = Work(Reader(lake, AgentLimits()), checks)
+    work.execute("UPDATE stock SET qty = -1 WHERE sku = 'jam'")
+    with pytest.raises(lv.AuditFailed, match="none: "):
+        work.merge({})
+    work.execute("UPDATE stock SET qty = 1 WHERE sku = 'jam'")
+    work.merge({})
+    assert rows(lake) == {"tea": 5, "jam": 1}
 
 
 def test_checks_see_what_the_lake_has_got_meanwhile(lake: lv.Lake, work: Work) -> None:
