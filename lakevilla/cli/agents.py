@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,6 +71,9 @@ def mcp(
         reader = Reader(lake, AgentLimits(rows=max_rows, seconds=timeout))
         work = Work(reader, given, branch) if write else None
         Output(False).aside(_banner(lake.root, work is not None, list(given)))
+        # The thread that reads stdin can't be interrupted. A transaction survives any end of its
+        # process, so Ctrl-C ends it.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         server_of(reader, work).run("stdio")
 
 

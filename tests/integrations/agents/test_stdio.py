@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
 import subprocess
 from pathlib import Path
 
@@ -130,6 +132,19 @@ def test_only_the_protocol_is_on_stdout(root: Path) -> None:
     done = subprocess.run(command, input="", capture_output=True, text=True, check=True)
     assert done.stdout == ""
     assert "merge by not_negative" in done.stderr
+
+
+def test_an_interrupt_ends_it_while_it_waits(root: Path) -> None:
+    command = [*COMMAND, "mcp", str(root)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write('{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n')
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 7
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == -signal.SIGINT
 
 
 def test_checks_without_leave_to_write_are_refused(root: Path) -> None:
