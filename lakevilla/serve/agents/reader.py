@@ -33,8 +33,9 @@ from lakevilla.sql.statements.script.showing import Describe
 #: So many statements of a reader run at once, so many run or wait, and others are refused.
 _AT_ONCE = 2
 _IN_LINE = 8
-#: An answer has so many commits, if not told otherwise.
+#: An answer has so many commits, if not told otherwise, and at most so many.
 COMMITS = 20
+_MOST_COMMITS = 200
 _VERSION = re.compile(r"v?(\d{1,18})")
 _TABLES = """
     SELECT name, 'table' AS kind, format, rows, bytes FROM lakevilla_tables
@@ -119,8 +120,8 @@ class Reader:
 
     def history(self, limit: int, until: int | None, ref: str) -> Answer:
         """Return commits, newest first."""
-        if not 1 <= limit <= self.limits.rows:
-            raise InvalidOperation(f"limit is {limit}: give 1 to {self.limits.rows}")
+        if not 1 <= limit <= _MOST_COMMITS:
+            raise InvalidOperation(f"limit is {limit}: give 1 to {_MOST_COMMITS}")
         place = self.place(ref)
         last = place.version if until is None else until
         found = place.lake.history(limit, until=last)

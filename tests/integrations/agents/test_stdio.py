@@ -59,6 +59,7 @@ def test_an_answer_is_cut_and_a_query_for_ever_is_ended(root: Path) -> None:
             found = await call("query", sql="SELECT range AS n FROM range(1000000)")
             assert found["rows"] == [[0], [1], [2]]
             assert "only the first 3 rows" in found["note"]
+            assert len((await call("history"))["commits"]) == 2
             endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) c"
             with pytest.raises(Refused, match="timeout_seconds = 1"):
                 await call("query", sql=endless)
