@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,22 +59,31 @@ def mcp(
     server_of = _server()
     from lakevilla.serve.agents.checks import checks_of
     from lakevilla.serve.agents.limits import AgentLimits
-    from lakevilla.serve.agents.reader import Reader
-    from lakevilla.serve.agents.work import Work
+    from lakevilla.serve.agents.session import Given
+    from lakevilla.serve.agents.workers import Workers
 
     given = checks_of(check or (), no_rows or (), checks)
     if not write and (given or branch):
         raise InvalidOperation(
             "checks and --branch are for an agent that changes tables: give --write"
         )
+    limits = AgentLimits(rows=max_rows, seconds=timeout)
     with open_lake(root, option, profile, memory_limit_bytes=memory << 20) as lake:
-        reader = Reader(lake, AgentLimits(rows=max_rows, seconds=timeout))
-        work = Work(reader, given, branch) if write else None
-        Output(False).aside(_banner(lake.root, work is not None, list(given)))
-        # The thread that reads stdin can't be interrupted. A transaction survives any end of its
-        # process, so Ctrl-C ends it.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        server_of(reader, work).run("stdio")
+        name = f"agent-{lake._client.context.ids.nonce()[:12]}"
+        session = Given(lake, limits, given if write else None, name, branch)
+        session.tools()  # what can't be served is refused before an agent asks
+        Output(False).aside(_banner(lake.root, write, list(given)))
+        _end_by_interrupt()
+        with closing(Workers(session)) as workers:
+            server_of(workers).run("stdio")
+
+
+def _end_by_interrupt() -> None:
+    """Let Ctrl-C end the process: the thread that reads stdin can't be interrupted.
+
+    A client of a lake may die anywhere.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _banner(root: str, writes: bool, checks: list[str]) -> str:

@@ -87,22 +87,34 @@ def open_lake(
         profile=profile or named.profile,
     )
 
-    def tell(event: lv.Event) -> None:
-        """Print on stderr what the result omits, so that users don't take it for complete."""
-        if event.kind == "left_out":
-            print(shown_text(event.message), file=sys.stderr)
-            if left_out is not None:
-                left_out.append(event.message)
-
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", LakeVillaWarning)
-        lake = connected(given, tell, memory_limit_bytes)
+        lake = connected(given, _Teller(left_out), memory_limit_bytes)
     _check_directory(lake.root, root, new)
     for warning in noted:
         print(shown_text(str(warning.message)), file=sys.stderr)
-    warnings.simplefilter("ignore", LakeVillaWarning)  # ``tell`` prints these warnings
+    warnings.simplefilter("ignore", LakeVillaWarning)  # the teller prints these warnings
     with lake:
         yield lake if on is None else lake.on(on)
+
+
+class _Teller:
+    """Print on stderr what a result omits, so that users don't take it for complete.
+
+    Parameters
+    ----------
+    left_out : list of str, optional
+        Gets the messages, too.
+    """
+
+    def __init__(self, left_out: list[str] | None) -> None:
+        self._left_out = left_out
+
+    def __call__(self, event: lv.Event) -> None:
+        if event.kind == "left_out":
+            print(shown_text(event.message), file=sys.stderr)
+            if self._left_out is not None:
+                self._left_out.append(event.message)
 
 
 def connected(

@@ -7,7 +7,7 @@ and a request has none: agents that write are served over stdin and stdout.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,12 +20,15 @@ from starlette.types import Receive, Scope, Send
 from lakevilla.api.lake import Lake
 from lakevilla.serve.access import Access
 from lakevilla.serve.agents.limits import AgentLimits
-from lakevilla.serve.agents.reader import Reader
+from lakevilla.serve.agents.session import Given
 from lakevilla.serve.agents.tools import http_app, server_of
+from lakevilla.serve.agents.workers import Workers
 from lakevilla.serve.refusal import Refusal
 
 #: The path of the tools.
 PATH = "/mcp"
+#: So many calls run at once, each in a process.
+_AT_ONCE = 2
 
 
 class Mounted:
@@ -42,7 +45,8 @@ class Mounted:
 
     def __init__(self, lake: Lake[Any], access: Access) -> None:
         self._access = access
-        self._app: Starlette = http_app(server_of(Reader(lake, AgentLimits())), PATH)
+        self._workers = _workers(lake)
+        self._app: Starlette = http_app(server_of(self._workers), PATH)
 
     @property
     def route(self) -> Route:
@@ -55,8 +59,9 @@ class Mounted:
 
         @asynccontextmanager
         async def running(_: Starlette) -> AsyncIterator[None]:
-            async with self._app.router.lifespan_context(self._app):
-                yield
+            with closing(self._workers):
+                async with self._app.router.lifespan_context(self._app):
+                    yield
 
         return running
 
@@ -83,3 +88,9 @@ class Mounted:
                 "alone: give the agent a token that may read them all"
             )
             raise Refusal(403, "ForbiddenException", message)
+
+
+def _workers(lake: Lake[Any]) -> Workers:
+    given = Given(lake, AgentLimits())
+    given.tools()  # a lake that is none for agents is refused before the gateway serves
+    return Workers(given, _AT_ONCE)

@@ -22,9 +22,10 @@ from starlette.applications import Starlette
 from lakevilla import __version__
 from lakevilla.errors import LakeVillaError
 from lakevilla.serve.agents.answers import Answer
-from lakevilla.serve.agents.reader import COMMITS, Reader
+from lakevilla.serve.agents.reader import COMMITS
+from lakevilla.serve.agents.session import Given
 from lakevilla.serve.agents.words import for_agents
-from lakevilla.serve.agents.work import Work
+from lakevilla.serve.agents.workers import Workers
 
 Tool = Callable[..., Answer]
 Table = Annotated[str, Field(description="A table's name, as list_tables gives it: sales/orders.")]
@@ -89,19 +90,20 @@ _MERGES = "merge brings them to everybody, if these checks are true of the resul
 _NO_MERGES = "merge is refused, as the operator gave no checks: say which branch is to be merged."
 
 
-def server_of(reader: Reader, work: Work | None = None) -> MCPServer[Any]:
-    """Return the server of a session: without ``work`` it only reads."""
+def server_of(workers: Workers) -> MCPServer[Any]:
+    """Return the server of a session, whose tools processes of its own run."""
+    given = workers.given
     server: MCPServer[Any] = MCPServer(
         "lakevilla",
         title="LakeVilla",
         version=__version__,
-        instructions=_instructions(reader, work),
+        instructions=_instructions(given),
         log_level="WARNING",
         subscriptions=False,
     )
-    _add_reading(server, reader, work)
-    if work is not None:
-        _add_writing(server, work)
+    _add_reading(server, workers.call)
+    if given.checks is not None:
+        _add_writing(server, workers.call)
     return server
 
 
@@ -119,34 +121,31 @@ def http_app(server: MCPServer[Any], path: str) -> Starlette:
     return app
 
 
-def _instructions(reader: Reader, work: Work | None) -> str:
-    limits = reader.limits
+def _instructions(given: Given) -> str:
+    limits = given.limits
     text = _READING.format(rows=limits.rows, seconds=limits.seconds)
-    if work is None:
+    if given.checks is None:
         return f"{text} Nothing can be changed."
-    checks = "; ".join(f"{name}: {sql}" for name, sql in work.checks.items())
-    merging = _MERGES.format(checks=checks) if work.checks else _NO_MERGES
+    checks = "; ".join(f"{name}: {sql}" for name, sql in given.checks.items())
+    merging = _MERGES.format(checks=checks) if given.checks else _NO_MERGES
     return text + _WRITING.format(merging=merging)
 
 
-def _add_reading(server: MCPServer[Any], reader: Reader, work: Work | None) -> None:
-    def here(ref: str) -> str:
-        return ref or (work.branch if work is not None else None) or ""
-
+def _add_reading(server: MCPServer[Any], call: Tool) -> None:
     def list_tables(
         prefix: Annotated[str, Field(description="The beginning of their names.")] = "",
         ref: State = "",
     ) -> Answer:
         """List tables and views, with their sizes."""
-        return reader.tables(prefix, here(ref))
+        return call("list_tables", prefix, ref)
 
     def describe(table: Table, ref: State = "") -> Answer:
         """Describe a table or view: its columns, types, comments and format."""
-        return reader.describe(table, here(ref))
+        return call("describe", table, ref)
 
     def query(sql: Query, ref: State = "") -> Answer:
         """Run one statement that reads, over all tables of one state."""
-        return reader.query(sql, here(ref))
+        return call("query", sql, ref)
 
     def history(
         limit: Annotated[int, Field(description="The most commits to list.")] = COMMITS,
@@ -156,46 +155,46 @@ def _add_reading(server: MCPServer[Any], reader: Reader, work: Work | None) -> N
         ref: State = "",
     ) -> Answer:
         """List commits, newest first: when, which tables, and which operations."""
-        return reader.history(limit, until, here(ref))
+        return call("history", limit, until, ref)
 
     def diff(
         old: State, new: State = "main", table: AnyTable = "", keys: KeyColumns | None = None
     ) -> Answer:
         """Compare two states of the lake: the tables, or the rows of one table."""
-        return reader.diff(old or "main", new or "main", table, keys or [])
+        return call("diff", old or "main", new or "main", table, keys or [])
 
     def list_branches() -> Answer:
         """List branches, tags and clones."""
-        return reader.refs()
+        return call("list_branches")
 
     tools: list[Tool] = [list_tables, describe, query, history, diff, list_branches]
     for tool in tools:
-        _add(server, tool if work is None else work.noticing_its_end()(tool), _READS)
+        _add(server, tool, _READS)
 
 
-def _add_writing(server: MCPServer[Any], work: Work) -> None:
+def _add_writing(server: MCPServer[Any], call: Tool) -> None:
     def execute(sql: Statements) -> Answer:
         """Change tables on this session's branch, which the first call begins."""
-        return work.execute(sql)
+        return call("execute", sql)
 
     def changes(table: AnyTable = "", keys: KeyColumns | None = None) -> Answer:
         """Show what this session's branch has changed since it began, or was last merged."""
-        return work.changes(table, keys or [])
+        return call("changes", table, keys or [])
 
     def merge(keys: Keys | None = None) -> Answer:
         """Bring the branch's changes to everybody, if the operator's checks are true of the result.
 
         If a check fails, or the lake has changed the same rows, nothing is merged.
         """
-        return work.merge(keys or {})
+        return call("merge", keys or {})
 
     def rebase(keys: Keys | None = None) -> Answer:
         """Bring to the branch what others have committed to the lake since it began."""
-        return work.rebase(keys or {})
+        return call("rebase", keys or {})
 
     def discard() -> Answer:
         """End this session's branch with all that was changed on it; the lake stays as it is."""
-        return work.discard()
+        return call("discard")
 
     _add(server, changes, _READS)
     _add(server, execute, _WRITES)

@@ -33,9 +33,10 @@ class Work:
         What the session reads by.
     checks : Mapping of str to str
         The operator's checks by name; each is a SELECT of one boolean.
+    session : str
+        The beginning of the names of branches; a session goes on with one that is there.
     name : str, optional
-        The branch, which may be there from an earlier session. If not given, each branch gets a
-        name of its own.
+        The branch's name instead, which may be there from an earlier session.
 
     Raises
     ------
@@ -43,12 +44,18 @@ class Work:
         The name is that of the lake itself, or of a tag or clone.
     """
 
-    def __init__(self, reader: Reader, checks: Mapping[str, str], name: str | None = None) -> None:
-        self._reader, self.checks, self._name = reader, dict(checks), name
+    def __init__(
+        self,
+        reader: Reader,
+        checks: Mapping[str, str],
+        session: str = "agent",
+        name: str | None = None,
+    ) -> None:
+        self._reader, self.checks = reader, dict(checks)
+        self._session, self._name, self._count = session, name, 0
         self._lock = threading.Lock()
         self._branch: str | None = None
-        if name is not None:
-            self._resume(name)
+        self._resume()
 
     @property
     def branch(self) -> str | None:
@@ -136,18 +143,25 @@ class Work:
 
     # -- the branch --------------------------------------------------------------
 
-    def _resume(self, name: str) -> None:
-        """Go on with a branch of an earlier session, if it is there."""
-        found = [one for one in self._lake.refs() if one.name == name]
-        if name == MAIN or any(one.kind != "branch" for one in found):
+    def _resume(self) -> None:
+        """Go on with a branch that is there, of an earlier process."""
+        refs = {one.name: one.kind for one in self._lake.refs()}
+        name = self._name
+        if name is None:
+            own = f"{self._session}-"
+            numbers = [one.removeprefix(own) for one in refs if one.startswith(own)]
+            self._count = max((int(one) for one in numbers if one.isdecimal()), default=0)
+            name = f"{own}{self._count}"
+        elif name == MAIN or refs.get(name, "branch") != "branch":
             raise InvalidOperation(
                 f"{name!r} is no branch: an agent works on a branch of its own, so give --branch "
                 "another name"
             )
-        self._branch = name if found else None
+        self._branch = name if name in refs else None
 
     def _begin(self) -> str:
-        name = self._name or f"agent-{self._lake._client.context.ids.nonce()[:16]}"
+        self._count += 1
+        name = self._name or f"{self._session}-{self._count}"
         self._branch = self._lake.branch(name).name
         return name
 

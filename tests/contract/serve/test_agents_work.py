@@ -137,7 +137,7 @@ def test_a_rebase_brings_what_others_have_committed(lake: lv.Lake, work: Work) -
 
 
 def test_each_session_has_a_branch_of_its_own(lake: lv.Lake, work: Work) -> None:
-    other = Work(Reader(lake, AgentLimits()), CHECKS)
+    other = Work(Reader(lake, AgentLimits()), CHECKS, "other")
     work.execute("DELETE FROM stock WHERE sku = 'tea'")
     other.execute("DELETE FROM stock WHERE sku = 'jam'")
     assert rows(lake.on(work.branch or "")) == {"jam": 2}
@@ -147,10 +147,10 @@ def test_each_session_has_a_branch_of_its_own(lake: lv.Lake, work: Work) -> None
 
 
 def test_a_session_goes_on_with_the_branch_that_it_is_given(lake: lv.Lake) -> None:
-    first = Work(Reader(lake, AgentLimits()), CHECKS, "fix")
+    first = Work(Reader(lake, AgentLimits()), CHECKS, name="fix")
     assert first.branch is None, "nothing is made before something is changed"
     first.execute("DELETE FROM stock WHERE sku = 'tea'")
-    second = Work(Reader(lake, AgentLimits()), CHECKS, "fix")
+    second = Work(Reader(lake, AgentLimits()), CHECKS, name="fix")
     assert second.branch == "fix"
     second.merge({})
     assert rows(lake) == {"jam": 2}
@@ -161,7 +161,7 @@ def test_a_session_goes_on_with_the_branch_that_it_is_given(lake: lv.Lake) -> No
 def test_a_session_takes_no_state_that_is_no_branch(lake: lv.Lake, name: str) -> None:
     lake.tag("monday")
     with pytest.raises(lv.InvalidOperation, match="no branch"):
-        Work(Reader(lake, AgentLimits()), CHECKS, name)
+        Work(Reader(lake, AgentLimits()), CHECKS, name=name)
 
 
 @pytest.mark.parametrize("verb", ["execute", "changes", "merge", "rebase", "discard"])

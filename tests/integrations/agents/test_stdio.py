@@ -70,7 +70,7 @@ def test_an_answer_is_cut_and_a_query_for_ever_is_ended(root: Path) -> None:
     run(story)
 
 
-def test_what_an_agent_changes_is_merged_once_it_passes_the_checks(root: Path) -> None:
+def test_changes_of_an_agent_are_merged_once_they_pass_the_checks(root: Path) -> None:
     async def story() -> None:
         async with agent(root, "--write", *CHECK) as call:
             tools = await call.tools()
@@ -93,6 +93,18 @@ def test_what_an_agent_changes_is_merged_once_it_passes_the_checks(root: Path) -
 
     run(story)
     assert rows(root) == {"tea": 5, "jam": 0}
+
+
+def test_a_statement_that_can_not_be_interrupted_is_ended_with_its_process(root: Path) -> None:
+    async def story() -> None:
+        async with agent(root, "--write", *CHECK, "--timeout", "0.5") as call:
+            done = await call("execute", sql="DELETE FROM stock WHERE sku = 'jam'")
+            with pytest.raises(Refused, match="could not be interrupted"):
+                await call("query", sql="SELECT len(list_sort(range(40000000)))")
+            found = await call("query", sql="SELECT count(*) FROM stock")
+            assert (found["state"], found["rows"]) == (done["branch"], [[1]])
+
+    run(story)
 
 
 def test_without_checks_the_branch_stays_for_a_person(root: Path) -> None:
