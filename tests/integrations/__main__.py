@@ -32,6 +32,7 @@ from tests.support.environments import installed
 ROOT = Path(__file__).parents[2]
 #: The package of each tool, whose releases are tested. A guide has the tool's name.
 TOOLS = {
+    "agents": "mcp",
     "dlt": "dlt",
     "great-expectations": "great-expectations",
     "ibis": "ibis-framework",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import lakevilla as lv
-
-#: The tests are for an environment with the package, which `make integrations` makes.
-collect_ignore_glob = ["test_*"] if find_spec("mcp") is None else []
 
 
 @pytest.fixture
