@@ -36,6 +36,7 @@ _IN_LINE = 8
 #: An answer has so many commits, if not told otherwise, and at most so many.
 COMMITS = 20
 _MOST_COMMITS = 200
+_DIFFERING = ["table", "change", "rows_added", "rows_removed", "schema_changed"]
 _VERSION = re.compile(r"v?(\d{1,18})")
 _TABLES = """
     SELECT name, 'table' AS kind, format, rows, bytes FROM lakevilla_tables
@@ -148,7 +149,7 @@ class Reader:
         with self._limited():
             found = self.lake.diff(self._state(old), self._state(new))
             if not table:
-                differing = found.tables.drop_columns(["files_added", "files_removed"])
+                differing = found.tables.select(_DIFFERING)
                 return {"old": old, "new": new, **rows_of(differing, self.limits)}
             is_named = table in found.tables["table"].to_pylist()
             name = table if is_named else table.replace(".", "/")

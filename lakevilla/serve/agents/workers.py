@@ -1,7 +1,7 @@
 """Processes that run tools, and are ended when a call takes too long.
 
 DuckDB notices an interrupt between the parts of a statement, and one function of one value may take
-hours: ``levenshtein`` of two long texts does. The thread that runs it can't be ended. A process
+hours, as the distance of two long texts does. The thread that runs it can't be ended. A process
 can, at any moment: a client of a lake may die anywhere.
 """
 

@@ -97,10 +97,10 @@ def test_changes_of_an_agent_are_merged_once_they_pass_the_checks(root: Path) ->
 
 def test_a_statement_that_can_not_be_interrupted_is_ended_with_its_process(root: Path) -> None:
     async def story() -> None:
-        async with agent(root, "--write", *CHECK, "--timeout", "0.5") as call:
+        async with agent(root, "--write", *CHECK, "--timeout", "2", "--memory", "4096") as call:
             done = await call("execute", sql="DELETE FROM stock WHERE sku = 'jam'")
             with pytest.raises(Refused, match="could not be interrupted"):
-                await call("query", sql="SELECT len(list_sort(range(40000000)))")
+                await call("query", sql="SELECT len(list_sort(range(60000000)))")
             found = await call("query", sql="SELECT count(*) FROM stock")
             assert (found["state"], found["rows"]) == (done["branch"], [[1]])
 
