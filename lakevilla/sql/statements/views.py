@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakevilla.sql.expressions.syntax.parameter_names import exp
+from lakevilla.sql.expressions.syntax.parameter_names import TokenType, exp
 from lakevilla.sql.statements.catalog import place_of_name, spelled_as
 from lakevilla.sql.statements.select import (
     Dialect,
@@ -76,9 +76,23 @@ def with_views(select: Select, views: Sequence[ViewText], dialect: Dialect) -> S
         columns = ", ".join(quoted(name, dialect) for name in view.columns)
         texts.append(f"{view.called}{f' ({columns})' if columns else ''} AS ({view.sql}\n)")
     front = ", ".join(texts)
-    tokens = tokens_of(select.sql, dialect)
+    sql = _without_parentheses(select.sql, dialect)
+    tokens = tokens_of(sql, dialect)
     if word_of(tokens[0]) != "WITH":
-        return select_of(f"WITH {front} {select.sql}", None, dialect)
+        return select_of(f"WITH {front} {sql}", None, dialect)
     recursive = len(tokens) > 1 and word_of(tokens[1]) == "RECURSIVE"
-    rest = select.sql[tokens[1 if recursive else 0].end + 1 :]
+    rest = sql[tokens[1 if recursive else 0].end + 1 :]
     return select_of(f"WITH {'RECURSIVE ' if recursive else ''}{front},{rest}", None, dialect)
+
+
+def _without_parentheses(sql: str, dialect: Dialect) -> str:
+    """Return a query without parentheses around all of it: a WITH in them takes one more name."""
+    tokens = tokens_of(sql, dialect)
+    if tokens[0].text != "(" or tokens[-1].text != ")":
+        return sql
+    depth = 0
+    for number, token in enumerate(tokens):
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        if depth == 0 and number < len(tokens) - 1:
+            return sql  # the first one is closed before the end
+    return _without_parentheses(sql[tokens[0].end + 1 : tokens[-1].start], dialect)

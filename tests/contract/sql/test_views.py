@@ -59,6 +59,17 @@ def test_a_view_is_read_by_every_statement_that_has_a_query(lake: lv.Lake) -> No
     assert items[0][0] == "files of stock"
 
 
+def test_a_query_in_parentheses_that_has_a_with_reads_views(lake: lv.Lake) -> None:
+    session = lake.session()
+    own = "WITH own AS (SELECT 'mine' AS sku) SELECT sku FROM few UNION ALL SELECT sku FROM own"
+    session.sql(f"CREATE TABLE copy AS ({own})")
+    assert rows(session, "FROM copy ORDER BY ALL") == [("jam",), ("mine",)]
+    session.sql(f"CREATE VIEW both_of AS ({own})")
+    assert rows(session, "FROM both_of ORDER BY ALL") == [("jam",), ("mine",)]
+    unions = f"({own}) UNION ALL (SELECT ')' FROM few)"
+    assert sorted(rows(session, unions)) == [(")",), ("jam",), ("mine",)]
+
+
 def test_views_are_listed_apart_from_tables(lake: lv.Lake) -> None:
     session = lake.session()
     assert [one.name for one in lake.tables()] == ["stock"]
