@@ -116,7 +116,8 @@ class Shell:
             script.chmod(0o755)
         self.environment = {
             **os.environ,
-            "PATH": f"{self.programs}:{os.environ['PATH']}",
+            # Programs of packages, as dbt, stand beside the interpreter.
+            "PATH": f"{self.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "REST": os.environ["PATH"],
             "PYTHON": sys.executable,
             "LAKEVILLA": str(ROOT),

@@ -1,0 +1,76 @@
+"""What a profile says about its lake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dbt.adapters.contracts.connection import Credentials
+from dbt_common.exceptions import DbtRuntimeError
+
+#: The catalog under which ``information_schema`` lists a lake's tables.
+LAKE = "lake"
+#: The value of ``lakevilla_branch`` that gives each run a branch with a name of its own.
+RUN = "run"
+_ISOLATIONS = ("serializable", "snapshot", "write-serializable")
+
+
+@dataclass
+class LakeVillaCredentials(Credentials):
+    """A target of ``type: lakevilla``.
+
+    Attributes
+    ----------
+    root : str
+        The lake, as ``lakevilla.connect`` takes it: a path, or ``s3://bucket/prefix``.
+    storage_options : dict, optional
+        As for ``lakevilla.connect``.
+    settings : dict, optional
+        Fields of ``lakevilla.Settings``.
+    isolation : str
+        The isolation of each model's transaction.
+    branch : str, optional
+        A branch that exists, which is read and written instead of the lake itself.
+    lakevilla_branch : str, optional
+        ``run``: each run works on a branch of its own, which is merged if everything passed. Any
+        other value is the name of that branch.
+    """
+
+    database: str = LAKE
+    schema: str = ""
+    root: str = ""
+    storage_options: dict[str, Any] | None = None
+    settings: dict[str, Any] | None = None
+    isolation: str = "snapshot"
+    branch: str | None = None
+    lakevilla_branch: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("root", "schema"):
+            if not getattr(self, name):
+                raise DbtRuntimeError(f"a target of type lakevilla needs {name}: add it")
+        if self.database != LAKE:
+            raise DbtRuntimeError(
+                f"a lake is one database, with the name {LAKE}: leave database out of the target "
+                f"(it is {self.database!r}), and name the lake by root"
+            )
+        if self.isolation not in _ISOLATIONS:
+            raise DbtRuntimeError(
+                f"isolation is {self.isolation!r}: choose one of {', '.join(_ISOLATIONS)}"
+            )
+        if self.branch and self.lakevilla_branch:
+            raise DbtRuntimeError(
+                f"a branch is merged into the lake itself, and not into branch {self.branch!r}: "
+                "leave out branch or lakevilla_branch"
+            )
+
+    @property
+    def type(self) -> str:
+        return "lakevilla"
+
+    @property
+    def unique_field(self) -> str:
+        return self.root
+
+    def _connection_keys(self) -> tuple[str, ...]:
+        return ("root", "database", "schema", "isolation", "branch", "lakevilla_branch")
