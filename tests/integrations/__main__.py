@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[2]
 #: The package of each tool, whose releases are tested. A guide has the tool's name.
 TOOLS = {
     "agents": "mcp",
+    "dbt": "dbt-core",
     "dlt": "dlt",
     "great-expectations": "great-expectations",
     "ibis": "ibis-framework",
@@ -43,7 +44,11 @@ TOOLS = {
     "sqlalchemy": "sqlalchemy",
 }
 #: Directories of the distributions that a guide installs.
-OURS = {"lakevilla": ROOT}
+OURS = {"lakevilla": ROOT, "dbt-lakevilla": ROOT / "dbt_lakevilla"}
+#: What the tests of a tool need besides. From 1.12.1 on, dbt-core needs a parser that a build of
+#: its package fetches from GitHub; pip installs the one of 1.12.0 by itself.
+BESIDES = {"dbt": ("dbt-core-experimental-parser==2.0.0a4", "dbt-duckdb", "dbt-tests-adapter")}
+LIMITS = {"dbt-core": SpecifierSet("<1.12.1")}
 #: What runs the guide and the tests.
 TESTING = ("pytest>=8.2,<9.2", "pytest-timeout>=2.3", "sybil>=9")
 INSTALL = re.compile(r"^\$ pip install (.+)$", re.MULTILINE)
@@ -108,7 +113,7 @@ def releases(tool: str) -> list[Release]:
 
 def allowed_versions(package: str) -> SpecifierSet:
     """Return the versions of a package that the extras of our distributions allow."""
-    allowed = SpecifierSet()
+    allowed = LIMITS.get(package, SpecifierSet())
     for directory in OURS.values():
         project = tomllib.loads((directory / "pyproject.toml").read_text())["project"]
         extras = project.get("optional-dependencies", {})
@@ -122,6 +127,7 @@ def allowed_versions(package: str) -> SpecifierSet:
 def tested(release: Release, wheels: str, arguments: list[str]) -> int:
     """Run the guide and the tests of a tool with one of its releases."""
     wanted = [*asked(release.tool), f"{TOOLS[release.tool]}=={release.version}", *TESTING]
+    wanted += BESIDES.get(release.tool, ())
     python = installed(release.directory, wanted)
     where = ROOT / "tests" / "integrations"
     own = where / release.tool
@@ -147,7 +153,8 @@ def asked(tool: str) -> list[str]:
         extras = f"[{','.join(sorted(wanted.extras))}]" if wanted.extras else ""
         directory = OURS.get(wanted.name)
         requirements += [one] if directory is None else ["-e", f"{directory}{extras}"]
-    return requirements
+    # The other distributions need the library of this checkout, too.
+    return ["-e", str(ROOT), *requirements]
 
 
 if __name__ == "__main__":

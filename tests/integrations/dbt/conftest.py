@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,15 @@ def dbt_profile_target(tmp_path_factory: pytest.TempPathFactory) -> dict[str, An
 @pytest.fixture(scope="class")
 def profile_user() -> None:
     """Return no user: a lake has none."""
+
+
+@pytest.fixture(scope="class")
+def logs_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the directory of dbt's logs, which is not the repository."""
+    with pytest.MonkeyPatch.context() as patch:
+        logs = str(tmp_path_factory.mktemp("logs"))
+        patch.setenv("DBT_LOG_PATH", logs)
+        yield logs
 
 
 @dataclass

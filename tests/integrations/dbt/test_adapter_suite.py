@@ -31,9 +31,11 @@ SKIPPED = {
     "BaseCloneSameSourceAndTarget": "its models write three parts of a name: a lake's have two",
     "BaseSnapshotDbtValidToCurrent": "its models write three parts of a name",
     "BaseSameAliasDifferentDatabases": "a lake is one database",
+    "BasePersistDocs": "a view has no comments of columns: its other classes run",
     "BaseEphemeralMulti": "compares the text of CREATE VIEW with Postgres'",
     "BaseEphemeralNested": "compares the text of CREATE VIEW with Postgres'",
     "BaseCachingTest": "is a base without models",
+    "BaseBasicSeedTests": "expects that a seed drops the views over it, as Postgres does",
     "BaseSeedConfigFullRefreshOn": "expects that a seed drops the views over it, as Postgres does",
     "BaseSeedWithWrongDelimiter": "expects that a column can't have the name 'a;b'",
     "BaseSimpleSeedColumnOverride": "names Postgres' types: test_models.py has column types",
@@ -48,9 +50,14 @@ SKIPPED = {
     "BasePostgresColumnTypes": "is of Postgres",
     "BaseShowDoesNotHandleDoubleLimit": "looks for the words of Postgres' error",
     "BaseValidateSqlMethod": "EXPLAIN is of one statement",
+    "BaseConstraintsColumnsEqual": "is a base, whose models are views",
+    "BaseContractSqlHeader": "is a base without models",
+    "BaseTableContractSqlHeader": "sets the time zone of a session, which a lake does not have",
+    "BaseIncrementalContractSqlHeader": "sets the time zone of a session",
     # The rest have fixtures of Postgres' SQL, which each adapter has to write anew.
     "BaseMicrobatch": "its input has times as Postgres writes them: test_models.py has batches",
     "BaseSampleModeTest": "its input has times as Postgres writes them",
+    "hooks": "compare the fields of a target of Postgres: test_runs.py, test_models.py have hooks",
 }
 #: What the tests write for their tables, in Postgres' words, and the words of a lake.
 WORDS = {
@@ -95,8 +102,49 @@ class References:
         )
 
 
+class Types:
+    """The types of a contract by the names that errors have for them."""
+
+    @pytest.fixture
+    def string_type(self):
+        return "VARCHAR"
+
+    @pytest.fixture
+    def int_type(self):
+        return "INTEGER"
+
+    @pytest.fixture
+    def data_types(self, int_type, schema_int_type, string_type):
+        return [
+            ["1", schema_int_type, int_type],
+            ["'1'", string_type, string_type],
+            ["true", "boolean", "BOOLEAN"],
+            ["'2013-11-03 00:00:00-07'::timestamptz", "timestamptz", "TIMESTAMP WITH TIME ZONE"],
+            ["'2013-11-03 00:00:00'::timestamp", "timestamp", "TIMESTAMP"],
+            ["ARRAY['a','b','c']", "varchar[]", "VARCHAR[]"],
+            ["ARRAY[1,2,3]", "integer[]", "INTEGER[]"],
+            ["'1'::decimal(4,1)", "decimal(4,1)", "DECIMAL(4,1)"],
+        ]
+
+
+class Broken:
+    """What a row that breaks a contract is told."""
+
+    @pytest.fixture(scope="class")
+    def expected_error_messages(self):
+        return ["NULL", "id"]
+
+
 #: What a class gets in front of what it has.
-MIXED_IN = {"BaseDocsGenerate": (Docs,), "BaseDocsGenReferences": (References,)}
+MIXED_IN = {
+    "BaseDocsGenerate": (Docs,),
+    "BaseDocsGenReferences": (References,),
+    "BaseIncrementalConstraintsColumnsEqual": (Types,),
+    "BaseTableConstraintsColumnsEqual": (Types,),
+    "BaseViewConstraintsColumnsEqual": (Types,),
+    "BaseConstraintsRollback": (Broken,),
+    "BaseIncrementalConstraintsRollback": (Broken,),
+}
 
 
 def classes() -> Iterator[tuple[str, str, type]]:
@@ -126,14 +174,8 @@ for _folder, _name, _base in classes():
     globals()[_called] = type(_called, (*MIXED_IN.get(_name, ()), _base), _members)
 
 
-@pytest.fixture(scope="class")
-def test_data_dir() -> Path:
-    """Return the directory of the SQL that the tests of hooks begin with."""
-    return Path(adapter.__path__[0]) / "hooks" / "data"
-
-
-@pytest.fixture(autouse=True)
-def _words_of_a_lake(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _words_of_a_lake() -> Iterator[None]:
     """Let the statements by which the tests make their own tables be those of a lake."""
     run_sql = TestProjInfo.run_sql
 
@@ -142,4 +184,6 @@ def _words_of_a_lake(monkeypatch: pytest.MonkeyPatch) -> None:
             sql = re.sub(pattern, word, sql, flags=re.IGNORECASE)
         return run_sql(self, sql, fetch=fetch)
 
-    monkeypatch.setattr(TestProjInfo, "run_sql", translated)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TestProjInfo, "run_sql", translated)
+        yield

@@ -54,6 +54,19 @@ def test_a_model_that_fails_in_its_post_hook_leaves_its_table_as_it_was(shop) ->
     assert sorted(shop.rows("select sku from shop.stock")) == [("jam",), ("tea",)]
 
 
+def test_looking_at_a_table_that_is_not_there_undoes_nothing_of_a_model(shop) -> None:
+    look = """
+{{ config(pre_hook="insert into shop.orders values (9, 'oil', 1, date '2024-03-02')") }}
+{% set gone = api.Relation.create(schema='shop', identifier='gone') %}
+select {{ adapter.get_columns_in_relation(gone) | length }} as n
+"""
+    shop.build()
+    shop.write({"models/looks.sql": look})
+    shop.build("--select", "looks")
+    assert shop.rows("select n from shop.looks") == [(0,)]
+    assert (9,) in shop.rows("select id from shop.orders")
+
+
 def test_a_model_becomes_a_view_and_a_table_again(shop) -> None:
     for kind in ("table", "view", "table"):
         text = "with c as (select 1 as n) select n, sku from c, {{ ref('orders') }}"

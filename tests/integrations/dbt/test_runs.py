@@ -108,11 +108,13 @@ def model(dbt, session):
 
 def test_a_second_run_on_a_name_is_refused_while_the_branch_is_there(shop) -> None:
     shop.build()
+    before = shop.lake.history()[0].version
     shop.target(lakevilla_branch="nightly")
     shop.lake.branch("nightly")
     done = shop.dbt("build")
     assert not done.success
     assert "branch nightly is there already" in str(done.exception)
+    assert shop.lake.history()[0].version == before
     shop.lake.delete_ref("nightly")
     shop.build()
     assert branches(shop) == []

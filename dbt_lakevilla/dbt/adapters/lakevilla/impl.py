@@ -17,8 +17,8 @@ from dbt.adapters.lakevilla.python_models import run_python_model
 from dbt.adapters.lakevilla.relation import LakeVillaRelation
 from dbt.adapters.sql import SQLAdapter
 from dbt_common.contracts.constraints import ConstraintType
-from dbt_common.exceptions import DbtDatabaseError
 
+from lakevilla.dbapi.types import columns_of
 from lakevilla.errors import TableNotFound
 
 if TYPE_CHECKING:
@@ -88,13 +88,17 @@ class LakeVillaAdapter(SQLAdapter):
         """Do nothing: text has any length."""
 
     def get_columns_in_relation(self, relation: BaseRelation) -> list[LakeVillaColumn]:
-        """Return the columns of a table, a view or a temporary table; none if it is not there."""
-        try:
-            return self.get_column_schema_from_query(f"select * from {relation.render()} limit 0")
-        except DbtDatabaseError as error:
-            if isinstance(error.__cause__, TableNotFound):
+        """Return the columns of a table, a view or a temporary table; none if it is not there.
+
+        An open transaction goes on then: what it has done before is not undone in silence.
+        """
+        text = f"select * from {relation.render()} limit 0"
+        with self.connections.exception_handler(text):
+            try:
+                rows = self._handle.run(text)
+            except TableNotFound:
                 return []
-            raise
+        return [LakeVillaColumn(one.name, str(one.type_code)) for one in columns_of(rows.schema)]
 
     @available.parse(lambda *a, **k: [])
     def get_column_schema_from_query(self, sql: str) -> list[LakeVillaColumn]:
