@@ -18,7 +18,7 @@ def model(dbt, session):
 """
 FEW = """
 {{ config(materialized='view') }}
-select * from {{ ref('stock') }} where qty < 2
+select * from {{ ref('within') }} where qty < 2
 """
 
 
@@ -28,7 +28,8 @@ def branches(project) -> list[str]:
 
 def test_a_run_that_passes_is_one_version_of_the_lake(shop) -> None:
     shop.target(lakevilla_branch="run")
-    shop.write({"models/few.sql": FEW})
+    within = "{{ config(materialized='ephemeral') }} select * from {{ ref('stock') }}"
+    shop.write({"models/within.sql": within, "models/few.sql": FEW})
     shop.build()
     assert [entry.version for entry in shop.lake.history()] == [1]
     assert shop.rows("select * from shop.few") == [("jam", 1)]

@@ -21,8 +21,12 @@ from lakevilla.errors import LakeVillaError, MergeConflict, RefExists
 
 logger = AdapterLogger("LakeVilla")
 
-#: Commands that build something, and so work on the run's branch.
-_BUILDING = frozenset({"build", "clone", "run", "seed", "snapshot"})
+#: Commands that build nothing, and so have no branch. Any other that builds without the events
+#: of a run ends with an error.
+_READING = frozenset(
+    {"clean", "compile", "debug", "deps", "docs", "freshness", "generate", "init", "list", "ls"}
+    | {"parse", "run-operation", "serve", "show", "source", "test"}
+)
 #: The key of a branch's metadata that says that a run of dbt made it.
 _MADE_BY = "dbt_invocation_id"
 _PASSED = frozenset({"no-op", "pass", "reused", "success", "warn"})
@@ -41,7 +45,7 @@ class Verdict:
         match event.info.name:
             case "ConcurrencyLine":
                 self.expected = event.data.node_count
-            case "NodeFinished":
+            case "NodeFinished" if event.data.node_info.materialized != "ephemeral":
                 node, status = event.data.node_info.unique_id, event.data.run_result.status
                 if self.finished.get(node, status) in _PASSED:  # of many batches, the worst counts
                     self.finished[node] = status
@@ -79,7 +83,7 @@ class Run:
 
     @property
     def _has_branch(self) -> bool:
-        return bool(self._credentials.lakevilla_branch) and self._command in _BUILDING
+        return bool(self._credentials.lakevilla_branch) and self._command not in _READING
 
     def lake(self) -> lv.Lake[Any]:
         """Return the lake that the threads read and write: itself, or a branch."""
