@@ -168,7 +168,7 @@ class LakeVillaAdapter(SQLAdapter):
 
         ``timestamp`` has no zone in a query; in the definition of a lake's table it is a moment.
         """
-        return "timestamp_ntz" if name.strip().lower() == "timestamp" else name
+        return "timestamp without time zone" if name.strip().lower() == "timestamp" else name
 
     @available
     @classmethod

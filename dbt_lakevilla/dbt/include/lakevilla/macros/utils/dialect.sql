@@ -7,14 +7,18 @@
 {% macro lakevilla__dateadd(datepart, interval, from_date_or_timestamp) -%}
   {%- set part = datepart | lower -%}
   {%- set unit, times = ('month', 3) if part == 'quarter' else ('day', 7) if part == 'week' else (part, 1) -%}
-  ({{ from_date_or_timestamp }} + cast({{ interval }} as bigint) * {{ times }} * interval 1 {{ unit }})
+  (({{ from_date_or_timestamp }})::timestamp + cast({{ interval }} as bigint) * {{ times }} * interval 1 {{ unit }})
 {%- endmacro %}
 
 {#- Weeks begin on Sunday, as in dbt's other adapters. -#}
 {% macro lakevilla__datediff(first_date, second_date, datepart) -%}
   {%- set first, second = '(' ~ first_date ~ ')::timestamp', '(' ~ second_date ~ ')::timestamp' -%}
   {%- if datepart | lower == 'week' -%}
-    date_diff('week', {{ first }} + interval 1 day, {{ second }} + interval 1 day)
+    ({{ datediff(first_date, second_date, 'day') }} // 7 + case
+      when date_part('dow', {{ first }}) <= date_part('dow', {{ second }})
+      then case when {{ first }} <= {{ second }} then 0 else -1 end
+      else case when {{ first }} <= {{ second }} then 1 else 0 end
+    end)
   {%- else -%}
     date_diff('{{ datepart }}', {{ first }}, {{ second }})
   {%- endif -%}
