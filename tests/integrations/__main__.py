@@ -1,9 +1,9 @@
 """Run the guide and the tests of a tool that LakeVilla works with.
 
 A tool has a guide with its name and ``<!-- needs: integration -->`` in ``docs/guides``, and maybe
-tests in a directory with its name beside this file. They run with the newest release of the tool and with the newest one
-of the minor version before. Each release has an environment of its own, made by the first
-``pip install`` of the guide, and has nothing else but pytest.
+tests in a directory with its name beside this file. They run with the newest release of the tool
+and with the newest one of the minor version before. Each release has an environment of its own,
+made by the first ``pip install`` of the guide, and has nothing else but pytest.
 
 Without ``TOOL`` all tools run; ``TURN=N`` runs the N-th, counted around, and ``FOR=M`` begins no
 further release after half of so many minutes. ``ARGS`` are pytest's.
