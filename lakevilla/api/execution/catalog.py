@@ -19,13 +19,12 @@ from lakevilla.formats.views import view_of
 from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.sql.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange, Term, range_of
 from lakevilla.sql.statements.catalog import CatalogUse, catalog_query
-from lakevilla.sql.statements.select import MAIN_SCHEMA, Dialect, Select
+from lakevilla.sql.statements.select import CATALOG, MAIN_SCHEMA, Dialect, Select
 from lakevilla.transaction.verbs.catalog.names import bind_if_made
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows, view_rows
 
 __all__ = ["with_catalog"]
 
-_CATALOG = "lake"
 _HIGHEST = chr(0x10FFFF)
 
 _INFORMATION = {
@@ -166,7 +165,7 @@ def _information(executor: Executor[Frame], use: CatalogUse) -> pa.Table:
 
 def _schemata(rows: Sequence[Mapping[str, Any]], made: Collection[str]) -> Iterator[dict[str, Any]]:
     for schema in sorted({_split(row["name"])[0] for row in rows} | {MAIN_SCHEMA, *made}):
-        yield {"catalog_name": _CATALOG, "schema_name": schema}
+        yield {"catalog_name": CATALOG, "schema_name": schema}
 
 
 def _tables(rows: Sequence[Mapping[str, Any]], views: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -195,7 +194,7 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _named(name: str) -> dict[str, str]:
     schema, table = _split(name)
-    return {"table_catalog": _CATALOG, "table_schema": schema, "table_name": table}
+    return {"table_catalog": CATALOG, "table_schema": schema, "table_name": table}
 
 
 def _split(name: str) -> tuple[str, str]:

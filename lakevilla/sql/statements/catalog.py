@@ -25,9 +25,9 @@ from lakevilla.sql.catalog import (
 )
 from lakevilla.sql.expressions.syntax.parameter_names import exp
 from lakevilla.sql.statements.select import (
-    MAIN_SCHEMA,
     Dialect,
     Select,
+    below_root,
     named_parameters,
     query_of,
     quoted,
@@ -100,9 +100,7 @@ def catalog_query(
 
 
 def _meant(parts: Sequence[str]) -> tuple[CatalogKind, str] | None:
-    lower = [part.lower() for part in parts]
-    if len(lower) == 2 and lower[0] == MAIN_SCHEMA and lower[1].startswith(PREFIX):
-        lower = lower[1:]
+    lower = [part.lower() for part in below_root(parts)]
     if len(lower) == 1 and lower[0].startswith(PREFIX):
         for kind in SCHEMAS:
             if lower[0] == PREFIX + kind:

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.sql.expressions.syntax.parameter_names import Token, TokenType
-from lakevilla.sql.statements.select import Dialect, remembered, tokens_of
+from lakevilla.sql.statements.select import CATALOG, MAIN_SCHEMA, Dialect, remembered, tokens_of
 
 #: Functions of the time, and of the session, which have one value in a transaction.
 FIXED_FUNCTIONS = {
@@ -25,6 +25,7 @@ FIXED_FUNCTIONS = {
     "current_date": "date",
     "today": "date",
     "current_schema": "schema",
+    "current_catalog": "catalog",
 }
 #: Functions with which a query must not be run again.
 VOLATILE_FUNCTIONS = frozenset(
@@ -75,8 +76,9 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 def with_fixed_time(sql: str, now: datetime, dialect: Dialect = "duckdb") -> str:
     """Return ``sql`` with the transaction's time in the place of ``now()`` and similar functions.
 
-    The schema of names without a directory takes the place of ``current_schema()``. A column that
-    consists of one of these alone keeps its name.
+    The schema of names without a directory takes the place of ``current_schema()``, and the one
+    catalog that of ``current_catalog()``. A column that consists of one of these alone keeps its
+    name.
     """
     quote = "`" if dialect == "spark" else '"'
     pieces, position = [], 0
@@ -84,7 +86,8 @@ def with_fixed_time(sql: str, now: datetime, dialect: Dialect = "duckdb") -> str
         value = {
             "timestamp": f"TIMESTAMPTZ '{now:%Y-%m-%d %H:%M:%S.%f}+00'",
             "date": f"DATE '{now:%Y-%m-%d}'",
-            "schema": "'main'",
+            "schema": f"'{MAIN_SCHEMA}'",
+            "catalog": f"'{CATALOG}'",
         }[kind]
         called = f" AS {quote}{column}{quote}" if column else ""
         pieces += [sql[position:start], value, called]

@@ -155,7 +155,8 @@ def _by_length(
 # A user's SELECT, read to find the tables that it names and to refuse access beyond them.
 
 
-#: The schema of tables whose name is no path, in DuckDB's words.
+#: The catalog of all tables, and the schema of those whose name is no path, in SQL's words.
+CATALOG = "lake"
 MAIN_SCHEMA = "main"
 
 #: The dialect of SQL in which a query is written.
@@ -370,18 +371,20 @@ def is_reaching(function: str) -> bool:
 
 def table_name(parts: Sequence[str]) -> str:
     """Return the name of a statement's parts: with dots, or a path if a part itself has some."""
-    parts = _below_root(parts)
+    parts = below_root(parts)
     is_plain = not any("." in part or "/" in part for part in parts)
     return ("." if is_plain else "/").join(parts)
 
 
 def table_path(parts: Sequence[str]) -> str:
     """Return the path that a query's parts are: ``a.b`` and ``"a/b"`` are both ``a/b``."""
-    return "/".join(_below_root(parts))
+    return "/".join(below_root(parts))
 
 
-def _below_root(parts: Sequence[str]) -> Sequence[str]:
-    """Return the parts without the schema ``main``, which has the tables without a directory."""
+def below_root(parts: Sequence[str]) -> Sequence[str]:
+    """Return the parts without the catalog, and without the schema of names that are no paths."""
+    if len(parts) == 3 and parts[0].lower() == CATALOG:
+        parts = parts[1:]
     return parts[1:] if len(parts) == 2 and parts[0].lower() == MAIN_SCHEMA else parts
 
 

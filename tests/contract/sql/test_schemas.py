@@ -275,3 +275,19 @@ def test_a_directory_main_keeps_its_tables_apart(lake: lv.Lake) -> None:
     assert rows(session, f"{listed} ORDER BY 1") == [{"table_name": "main/t"}, {"table_name": "t"}]
     assert rows(session, f"{listed} AND table_name = 't'") == [{"table_name": "t"}]
     assert rows(session, 'FROM main."main/t"') == [{"n": 1}]
+
+
+def test_the_catalog_of_the_information_schema_may_begin_a_name(lake: lv.Lake) -> None:
+    session = lake.session()
+    session.sql("CREATE SCHEMA lake.lab; CREATE TABLE lake.main.t AS SELECT 1 AS n")
+    session.sql("CREATE TABLE lake.lab.o AS SELECT lake.main.t.n FROM lake.main.t")
+    session.sql("INSERT INTO LAKE.lab.o VALUES (2); UPDATE lake.lab.o SET n = 3 WHERE n = 2")
+    assert names(lake) == ["lab", "main"]
+    joined = "FROM lake.lab.o a, lab.o b, lake.main.t c, t d WHERE b.n = 1"
+    assert rows(session, f"SELECT a.n {joined} ORDER BY 1") == [{"n": 1}, {"n": 3}]
+    found = rows(session, "FROM lake.information_schema.tables WHERE table_schema = 'lab'")
+    told = rows(session, "SELECT current_catalog() AS c, current_schema() AS s")
+    assert [(one["table_catalog"], one["table_name"]) for one in found] == [("lake", "o")]
+    assert told == [{"c": "lake", "s": "main"}]
+    lake.create_table("lake/x/t", [{"n": 5}])
+    assert rows(session, 'FROM "lake/x".t') == [{"n": 5}]

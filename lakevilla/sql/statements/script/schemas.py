@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lakevilla.sql.statements.reader import TokenReader
 from lakevilla.sql.statements.script.definitions import key_values, property_names
-from lakevilla.sql.statements.select import table_name
+from lakevilla.sql.statements.select import CATALOG, table_name
 
 #: The property that has a schema's comment.
 COMMENT = "comment"
@@ -93,5 +93,6 @@ def comment_on_schema(reader: TokenReader) -> AlterSchema:
 
 def schema_name(reader: TokenReader) -> str:
     """Read the name of a schema, as the path of its tables."""
-    name = table_name(reader.dotted())
+    parts = reader.dotted()
+    name = table_name(parts[1:] if len(parts) > 1 and parts[0].lower() == CATALOG else parts)
     return name if "/" in name else name.replace(".", "/")
