@@ -66,6 +66,13 @@ class lakevilla(Destination):
             **kwargs,
         )
 
+    def __repr__(self) -> str:
+        # dlt's has all that it was given, the store's keys among it.
+        shown = {**self.config_params, "destination_name": self.destination_name}
+        if shown.get("storage_options"):
+            shown["storage_options"] = dict.fromkeys(shown["storage_options"], "***")
+        return f"lakevilla({', '.join(f'{key}={value!r}' for key, value in shown.items())})"
+
     @property
     def client_class(self) -> type[LakeVillaClient]:
         """The class of the clients that load and read."""

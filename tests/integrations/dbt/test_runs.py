@@ -154,6 +154,9 @@ def test_a_target_that_can_not_be_is_refused(shop) -> None:
         ({"branch": "dev", "lakevilla_branch": "run"}, "leave out branch or lakevilla_branch"),
         ({"isolation": "chaos"}, "choose one of serializable"),
         ({"database": "other"}, "leave database out"),
+        ({"lakevilla_brnach": "run"}, "did you mean lakevilla_branch?"),
+        ({"path": "dev"}, "has no 'path': choose among"),
+        ({"settings": {"retry_limt": 1}}, "settings has no 'retry_limt'; did you mean retry_limit?"),
     ]:
         shop.target(**options)
         assert message in str(shop.dbt("build").exception)

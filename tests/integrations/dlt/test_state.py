@@ -12,6 +12,7 @@ import dlt
 import pytest
 
 import lakevilla as lv
+from lakevilla.dlt import lakevilla
 from tests.integrations.dlt.pipelines import rows_of
 
 Make = Callable[..., dlt.Pipeline]
@@ -188,3 +189,11 @@ def test_a_transformation_is_loaded_as_a_model(pipeline: dlt.Pipeline, lake: Any
 def test_a_dataset_with_the_name_of_the_main_schema_is_refused(make: Make) -> None:
     with pytest.raises(Exception, match="choose another"):
         make(dataset="main").run([{"n": 1}], table_name="t")
+
+
+def test_a_destination_is_shown_without_the_keys_of_the_store() -> None:
+    options = {"aws_secret_access_key": "hunter2"}
+    destination = lakevilla("s3://warehouse", storage_options=options)
+    for shown in (repr(destination), str(destination)):
+        assert "hunter2" not in shown
+        assert "s3://warehouse" in shown

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any
 
+import lakevilla as lv
 from dbt.adapters.contracts.connection import Credentials
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -45,6 +47,12 @@ class LakeVillaCredentials(Credentials):
     branch: str | None = None
     lakevilla_branch: str | None = None
 
+    @classmethod
+    def validate(cls, data: Any) -> None:
+        """Refuse what no target of this type has: a word that is misspelt would have no effect."""
+        _refuse_unknown("a target of type lakevilla", data, [one.name for one in fields(cls)])
+        super().validate(data)
+
     def __post_init__(self) -> None:
         for name in ("root", "schema"):
             if not getattr(self, name):
@@ -58,6 +66,8 @@ class LakeVillaCredentials(Credentials):
             raise DbtRuntimeError(
                 f"isolation is {self.isolation!r}: choose one of {', '.join(_ISOLATIONS)}"
             )
+        if self.settings:
+            _refuse_unknown("settings", self.settings, [one.name for one in fields(lv.Settings)])
         if self.branch and self.lakevilla_branch:
             raise DbtRuntimeError(
                 f"a branch is merged into the lake itself, and not into branch {self.branch!r}: "
@@ -74,3 +84,13 @@ class LakeVillaCredentials(Credentials):
 
     def _connection_keys(self) -> tuple[str, ...]:
         return ("root", "database", "schema", "isolation", "branch", "lakevilla_branch")
+
+
+def _refuse_unknown(where: str, given: Any, known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            close = get_close_matches(str(name), known, n=1)
+            raise DbtRuntimeError(
+                f"{where} has no {name!r}"
+                + (f"; did you mean {close[0]}?" if close else f": choose among {', '.join(known)}")
+            )
