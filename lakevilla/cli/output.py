@@ -242,10 +242,9 @@ class Output:
             self.console.print(line, soft_wrap=not self.console.is_terminal)
         if report.queues or report.cycles:
             self._tree(_queues(report))
+        count = sum(one.severity != "note" for one in report.findings) or len(report.findings)
         self.console.print(
-            "[green]well[/]"
-            if report.ok
-            else f"[red]{len(report.findings)} finding{'' if len(report.findings) == 1 else 's'}[/]"
+            "[green]well[/]" if report.ok else f"[red]{count} finding{'' if count == 1 else 's'}[/]"
         )
 
     def transactions(self, infos: Sequence[TransactionInfo]) -> None:

@@ -127,3 +127,13 @@ def test_doctor_reports_an_emptied_data_file_without_a_traceback(place: Place) -
     report = place.connect().doctor(files=True)
     assert [f.table for f in report.findings] == ["u"]
     assert isinstance(report, lv.Report)
+
+
+def test_notes_are_not_counted_among_what_must_be_mended(place: Place) -> None:
+    run = CliRunner()
+    assert run.invoke(app, ["maintain", place.root]).exit_code == 0
+    first_file(place).unlink()
+    shown = run.invoke(app, ["doctor", place.root, "--files"])
+    assert shown.exit_code == 1
+    assert "note" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "1 finding"

@@ -46,6 +46,13 @@ def test_a_run_with_a_failing_test_leaves_the_lake_and_names_its_branch(shop) ->
     assert sorted(shop.rows("select sku from shop.stock")) == [("jam",), ("tea",)]
     (left,) = branches(shop)
     assert shop.lake.on(left).read("shop/stock")["sku"].to_pylist() == ["new"]
+    shop.lake.delete_ref(left)
+
+    command = [str(Path(sys.executable).with_name("dbt")), "--quiet", "build", *shop.places]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    (left,) = branches(shop)
+    assert f"branch {left} is not merged" in told.stdout
 
     (shop.directory / "tests/none.sql").unlink()
     shop.build()
@@ -101,7 +108,9 @@ def model(dbt, session):
     done = shop.dbt("build")
     assert not done.success
     assert "everything passed, but branch dbt-" in str(done.exception)
-    assert "shop/stock" in str(done.exception)
+    assert "what this run has built, shop/stock, since it began" in str(done.exception)
+    assert "Run dbt build again" in str(done.exception)
+    assert "lakevilla merge" not in str(done.exception), "it would be refused again"
     assert ("gin", 9) in shop.rows("select sku, qty from shop.stock")
     assert "shop/other" not in shop.lake
     assert len(branches(shop)) == 1
@@ -156,7 +165,10 @@ def test_a_target_that_can_not_be_is_refused(shop) -> None:
         ({"database": "other"}, "leave database out"),
         ({"lakevilla_brnach": "run"}, "did you mean lakevilla_branch?"),
         ({"path": "dev"}, "has no 'path': choose among"),
-        ({"settings": {"retry_limt": 1}}, "settings has no 'retry_limt'; did you mean retry_limit?"),
+        (
+            {"settings": {"retry_limt": 1}},
+            "settings has no 'retry_limt'; did you mean retry_limit?",
+        ),
     ]:
         shop.target(**options)
         assert message in str(shop.dbt("build").exception)

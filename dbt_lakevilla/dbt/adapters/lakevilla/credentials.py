@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
-import lakevilla as lv
 from dbt.adapters.contracts.connection import Credentials
 from dbt_common.exceptions import DbtRuntimeError
+
+import lakevilla as lv
 
 #: The catalog under which ``information_schema`` lists a lake's tables.
 LAKE = "lake"

@@ -156,14 +156,15 @@ class Run:
     def _end_branch(self, main: lv.Lake[Any], name: str) -> None:
         unchanged = f"branch {name} is not merged, and the lake is unchanged"
         ways = _ways_out(name, self._credentials.root)
-        # dbt calls this in a `finally` block: an exception there is what has ended the run.
+        # dbt calls this in a `finally` block: an exception there is what has ended the run. What is
+        # left is told as an error, since `dbt --quiet` shows no warnings.
         ended_by = sys.exc_info()[1]
         if ended_by is not None:
             why = str(ended_by).strip() or type(ended_by).__name__
-            return logger.warning(f"{unchanged}, since the run ended early ({why}). {ways}")
+            return logger.error(f"{unchanged}, since the run ended early ({why}). {ways}")
         if failures := self._verdict.failures:
             shown = ", ".join(failures[:5])
-            return logger.warning(f"{unchanged}: {len(failures)} did not pass ({shown}). {ways}")
+            return logger.error(f"{unchanged}: {len(failures)} did not pass ({shown}). {ways}")
         if not self._verdict.is_complete:
             raise DbtRuntimeError(
                 f"{unchanged}: dbt has told of {len(self._verdict.finished)} of "
@@ -172,7 +173,13 @@ class Run:
         try:
             done = main.merge(name, delete=True, metadata={_MADE_BY: get_invocation_id()})
         except MergeConflict as error:
-            raise DbtRuntimeError(f"everything passed, but {unchanged}: {error}. {ways}") from error
+            root = self._credentials.root
+            raise DbtRuntimeError(
+                f"everything passed, but {unchanged}: others have changed what this run has built, "
+                f"{', '.join(error.tables)}, since it began. Run dbt build again, which begins "
+                f"from the lake as it is now. `lakevilla diff {root} main {name}` shows the "
+                f"branch, `lakevilla branch {root} {name} --delete` ends it"
+            ) from error
         except LakeVillaError as error:
             raise DbtRuntimeError(
                 f"everything passed, but the merge of branch {name} failed: {error}. "
