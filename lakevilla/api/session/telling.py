@@ -145,7 +145,12 @@ def _in_schema(state: Reads[Frame], schema: str | None) -> str:
         return ""
     properties_of_schema(state, schema)  # it exists
     if schema == MAIN_SCHEMA:
-        return " WHERE instr(name, '/') = 0"
+        # A table in a directory of that name has its whole name in it.
+        own = f"{MAIN_SCHEMA}/"
+        return (
+            f" WHERE (instr(name, '/') = 0 OR (substring(name, 1, {len(own)}) = '{own}' "
+            f"AND instr(substring(name, {len(own) + 1}), '/') = 0))"
+        )
     above = f"{schema}/".replace("'", "''")
     size = len(schema) + 1
     return (

@@ -151,13 +151,31 @@ def in_dataset(query: str, dataset: str) -> str:
     for statement in statements:
         if statement is None:
             continue
-        own = {part.alias for part in statement.find_all(exp.CTE)}
         for table in statement.find_all(exp.Table):
-            if isinstance(table.this, exp.Identifier) and not table.db and table.name not in own:
+            if isinstance(table.this, exp.Identifier) and not table.db and not _is_cte(table):
                 starts.add(table.this.meta.get("start", -1))
     for start in sorted(starts - {-1}, reverse=True):
         query = f"{query[:start]}{dataset}.{query[start:]}"
     return query
+
+
+def _is_cte(table: exp.Table) -> bool:
+    """Return whether a table is one of WITH: of one before it, of its own, or of a query around."""
+    name = table.name.lower()
+    inner: exp.Expr = table
+    while (outer := inner.parent) is not None:
+        if isinstance(outer, exp.With):
+            before = outer.expressions if outer.recursive else outer.expressions[: inner.index]
+            if name in {one.alias.lower() for one in before}:
+                return True
+        elif (
+            (given := outer.args.get("with_") or outer.args.get("with")) is not None
+            and given is not inner
+            and name in {one.alias.lower() for one in given.expressions}
+        ):
+            return True
+        inner = outer
+    return False
 
 
 @contextmanager

@@ -65,7 +65,10 @@ def with_limit(text: str, understood: str, most: int) -> str:
 
     ``understood`` is the same query with a plain name for each table in a past state.
     """
-    limit = query_of(understood, "duckdb").args.get("limit")
+    query = query_of(understood, "duckdb")
+    limit = query.args.get("limit")
+    if limit is None and query.key == "subquery":
+        return f"FROM (\n{text}\n)\nLIMIT {most}"  # a limit behind its parentheses is not read
     if limit is None:
         return f"{text}\nLIMIT {most}"  # on a line of its own: the text may end with a comment
     number = _number_behind_limit(tokens_of(text))
@@ -91,4 +94,5 @@ def _parsed(text: str) -> list[Parsed]:
 
 
 def _words(text: str) -> str:
-    return " ".join(text.split()[:2]).upper()[:60]
+    first, *others = text.split()[:2]
+    return " ".join([first.upper(), *others])[:60]

@@ -385,6 +385,12 @@ def below_root(parts: Sequence[str]) -> Sequence[str]:
     """Return the parts without the catalog, and without the schema of names that are no paths."""
     if len(parts) == 3 and parts[0].lower() == CATALOG:
         parts = parts[1:]
+    if len(parts) == 3 and parts[0].lower() == MAIN_SCHEMA:
+        path = "/".join(parts)
+        raise InvalidOperation(
+            f"{'.'.join(parts)} is no name, as the schema {MAIN_SCHEMA} has no schemas: write "
+            f'"{path}" for a table in a directory {MAIN_SCHEMA}'
+        )
     return parts[1:] if len(parts) == 2 and parts[0].lower() == MAIN_SCHEMA else parts
 
 

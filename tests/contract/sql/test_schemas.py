@@ -275,6 +275,17 @@ def test_a_directory_main_keeps_its_tables_apart(lake: lv.Lake) -> None:
     assert rows(session, f"{listed} ORDER BY 1") == [{"table_name": "main/t"}, {"table_name": "t"}]
     assert rows(session, f"{listed} AND table_name = 't'") == [{"table_name": "t"}]
     assert rows(session, 'FROM main."main/t"') == [{"n": 1}]
+    assert rows(session, "SHOW TABLES FROM main") == [
+        {"name": "main/t", "format": "delta"},
+        {"name": "t", "format": "delta"},
+    ]
+    changed = [
+        rows(session, f"SELECT n FROM table_changes('{name}', 1)") for name in ("main.t", "main/t")
+    ]
+    assert changed == [[{"n": 2}], [{"n": 1}]]
+    for text in ("FROM main.x.t", "CREATE TABLE main.x.t (n INT)", "DROP TABLE main.x.t"):
+        with pytest.raises(lv.InvalidOperation, match='write "main/x/t" for a table'):
+            session.sql(text)
 
 
 def test_the_catalog_of_the_information_schema_may_begin_a_name(lake: lv.Lake) -> None:

@@ -36,6 +36,16 @@ def test_a_run_that_passes_is_one_version_of_the_lake(shop) -> None:
     assert branches(shop) == []
 
 
+def test_a_run_that_an_except_block_calls_is_merged_too(shop) -> None:
+    shop.target(lakevilla_branch="run")
+    try:
+        raise OSError("no download today")
+    except OSError:
+        shop.build()
+    assert sorted(shop.rows("select sku from shop.stock")) == [("jam",), ("tea",)]
+    assert branches(shop) == []
+
+
 def test_a_run_with_a_failing_test_leaves_the_lake_and_names_its_branch(shop) -> None:
     shop.build()
     before = shop.lake.history()[0].version

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dlt
+import pyarrow as pa
 import pytest
 
 import lakevilla as lv
@@ -127,6 +128,23 @@ def test_a_client_of_sql_runs_statements(pipeline: dlt.Pipeline) -> None:
             client.execute_sql("DELETE FROM shop_data.t WHERE n = :n", n=7)
             raise ZeroDivisionError
         assert client.execute_sql("SELECT n FROM t") == [(7,)]
+
+
+def test_a_name_of_with_hides_a_table_only_where_it_is_one(
+    pipeline: dlt.Pipeline, lake: Any
+) -> None:
+    pipeline.run([{"n": 1}], table_name="t")
+    lake.run(lambda txn: txn.create_table("t", pa.schema([("n", pa.int64())])))
+    with pipeline.sql_client() as client:
+        for query in (
+            "WITH t AS (SELECT n + 1 AS n FROM t) SELECT n FROM t",
+            "SELECT n FROM (WITH t AS (SELECT 2 AS n) SELECT n FROM t) AS a "
+            "WHERE EXISTS (SELECT 1 FROM t)",
+            "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 2) "
+            "SELECT max(n) FROM t",
+            "WITH a AS (SELECT n FROM t), b AS (SELECT n + 1 AS n FROM A) SELECT n FROM b",
+        ):
+            assert client.execute_sql(query) == [(2,)], query
 
 
 def test_a_missing_table_is_undefined_to_dlt(pipeline: dlt.Pipeline) -> None:

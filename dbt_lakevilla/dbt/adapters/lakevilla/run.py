@@ -77,6 +77,8 @@ class Run:
         self._main: lv.Lake[Any] | None = None
         self._branch: str | None = None
         self._verdict = Verdict()
+        # Whoever calls dbt in an `except` block handles this one, which ends no run.
+        self._handled = sys.exc_info()[1]
         if self._has_branch:
             # From here on: dbt says how many nodes it runs before it opens a connection.
             get_event_manager().add_callback(self._verdict.note)
@@ -159,7 +161,7 @@ class Run:
         # dbt calls this in a `finally` block: an exception there is what has ended the run. What is
         # left is told as an error, since `dbt --quiet` shows no warnings.
         ended_by = sys.exc_info()[1]
-        if ended_by is not None:
+        if ended_by is not None and ended_by is not self._handled:
             why = str(ended_by).strip() or type(ended_by).__name__
             return logger.error(f"{unchanged}, since the run ended early ({why}). {ways}")
         if failures := self._verdict.failures:

@@ -323,7 +323,8 @@ def _changes_at(
     reader.skip(index)
     if not reader.accept(_CHANGES, "("):
         return None
-    table = reader.string()
+    named = reader.string()
+    table = named if "/" in named else table_name(named.split("."))
     reader.expect(",")
     first = _version(reader)
     last = _version(reader) if reader.accept(",") else None

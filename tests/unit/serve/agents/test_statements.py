@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 
 from lakevilla.errors import InvalidOperation
@@ -109,3 +110,17 @@ def test_execute_refuses_what_leads_away_from_the_branch(text: str) -> None:
 def test_a_text_has_a_length_that_can_be_read() -> None:
     with pytest.raises(InvalidOperation, match="characters"):
         reading(f"SELECT {'1 + ' * 30_000} 1", 201)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "(SELECT * FROM range(9))",
+        "(SELECT * FROM range(9) LIMIT 8)",
+        "(SELECT 1) UNION ALL (SELECT 2) UNION ALL SELECT 3 LIMIT 7",
+        "SELECT * FROM range(9) -- all",
+    ],
+)
+def test_a_query_returns_no_more_rows_than_its_limit(query: str) -> None:
+    text = reading(query, 2).source.text
+    assert len(duckdb.sql(text).fetchall()) == 2
