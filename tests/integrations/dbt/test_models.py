@@ -35,6 +35,33 @@ def test_an_incremental_model_takes_new_rows_by_its_strategy(
     assert len(shop.lake["shop/inc"].history()) == 2
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamptz"])
+def test_a_microbatch_model_replaces_the_rows_of_the_batches_that_run(shop, kind: str) -> None:
+    batches = {"batch_size": "day", "begin": "2024-02-01", "event_time": "seen"}
+    events = f"select id, qty, day::{kind} as seen from {{{{ ref('orders') }}}}"
+    text = incremental("microbatch", **batches)["models/inc.sql"].replace("orders", "events")
+    shop.write({"models/inc.sql": text})
+    shop.write({"models/events.sql": f"{{{{ config(event_time='seen') }}}} {events}"})
+    shop.build("--event-time-start", "2024-02-28", "--event-time-end", "2024-03-01")
+    assert shop.rows("select id, qty from shop.inc order by id") == [(1, 2), (2, 1)]
+    rows = "1,tea,7,2024-02-28\n2,jam,8,2024-02-29\n4,gin,3,2024-03-01\n"
+    shop.write({"seeds/orders.csv": f"id,sku,qty,day\n{rows}"})
+    shop.build("--event-time-start", "2024-02-29", "--event-time-end", "2024-03-02")
+    assert shop.rows("select id, qty from shop.inc order by id") == [(1, 2), (2, 8), (4, 3)]
+
+
+def test_a_column_of_an_incremental_model_becomes_no_type_of_another_kind(shop) -> None:
+    model = incremental("append", on_schema_change="sync_all_columns")["models/inc.sql"]
+    shop.write({"models/inc.sql": model.replace("*", "id")})
+    shop.build("--select", "orders", "inc")
+    shop.write({"models/inc.sql": model.replace("*", "sku as id")})
+    assert not shop.dbt("run", "--select", "inc").success
+    assert any("can't become string" in line for line in shop.said)
+    assert shop.rows("select id from shop.inc order by id") == [(1,), (2,)]
+    shop.build("--full-refresh", "--select", "inc")
+    assert shop.rows("select id from shop.inc order by id") == [("jam",), ("tea",)]
+
+
 def test_a_model_is_one_commit_that_names_it_and_keeps_its_history(shop) -> None:
     shop.build()
     shop.write({"models/stock.sql": "select 1 as other"})

@@ -16,6 +16,15 @@ def model(dbt, session):
     os.kill(os.getpid(), signal.SIGKILL)
     return session.sql("select 1 as one")
 """
+#: A model that runs dbt once more before it ends.
+MEANWHILE = """
+import subprocess
+
+def model(dbt, session):
+    dbt.ref("stock")
+    done = subprocess.run(COMMAND, capture_output=True, text=True)
+    return session.sql("select $1 as code, $2 as said", params=[done.returncode, done.stdout])
+"""
 FEW = """
 {{ config(materialized='view') }}
 select * from {{ ref('within') }} where qty < 2
@@ -24,6 +33,14 @@ select * from {{ ref('within') }} where qty < 2
 
 def branches(project) -> list[str]:
     return [ref.name for ref in project.lake.refs("branch")]
+
+
+def a_second_run_within_the_first(project, select: str) -> None:
+    """Write a model that runs ``dbt build`` of another model while the first run goes on."""
+    project.write({"models/other.sql": "select 1 as one"})
+    apart = ["--target-path", str(project.directory / "apart"), "--select", select]
+    command = [str(Path(sys.executable).with_name("dbt")), "build", *project.places, *apart]
+    project.write({"models/meanwhile.py": MEANWHILE.replace("COMMAND", repr(command))})
 
 
 def test_a_run_that_passes_is_one_version_of_the_lake(shop) -> None:
@@ -104,6 +121,8 @@ def test_a_hook_that_does_not_compile_keeps_the_run_from_its_merge(shop) -> None
 
 def test_a_run_whose_tables_others_have_changed_is_not_merged_and_says_so(shop) -> None:
     shop.build()
+    results = shop.directory / "target" / "run_results.json"
+    of_the_run_before = results.read_bytes()
     shop.target(lakevilla_branch="run")
     write = f"""
 import lakevilla as lv
@@ -124,6 +143,7 @@ def model(dbt, session):
     assert ("gin", 9) in shop.rows("select sku, qty from shop.stock")
     assert "shop/other" not in shop.lake
     assert len(branches(shop)) == 1
+    assert results.read_bytes() == of_the_run_before
 
 
 def test_a_second_run_on_a_name_is_refused_while_the_branch_is_there(shop) -> None:
@@ -138,6 +158,41 @@ def test_a_second_run_on_a_name_is_refused_while_the_branch_is_there(shop) -> No
     shop.lake.delete_ref("nightly")
     shop.build()
     assert branches(shop) == []
+
+
+def test_a_second_run_on_a_name_is_refused_while_the_first_goes_on(shop) -> None:
+    shop.target(lakevilla_branch="nightly")
+    a_second_run_within_the_first(shop, "other")
+    shop.build("--exclude", "other")
+    ((code, said),) = shop.rows("select code, said from shop.meanwhile")
+    assert code == 2
+    assert "branch nightly is there already" in said
+    assert "shop/other" not in shop.lake
+    assert branches(shop) == []
+
+
+def test_two_runs_at_once_that_build_different_tables_are_both_merged(shop) -> None:
+    shop.target(lakevilla_branch="run")
+    a_second_run_within_the_first(shop, "other")
+    shop.build("--exclude", "other")
+    ((code, said),) = shop.rows("select code, said from shop.meanwhile")
+    assert (code, "was merged into the lake: version 1" in said) == (0, True)
+    assert shop.rows("select one from shop.other") == [(1,)]
+    assert [entry.version for entry in shop.lake.history()] == [2, 1]
+    assert branches(shop) == []
+
+
+def test_of_two_runs_at_once_that_build_one_table_the_one_that_ends_first_is_merged(shop) -> None:
+    shop.build()
+    shop.target(lakevilla_branch="run")
+    before = shop.lake.history()[0].version
+    a_second_run_within_the_first(shop, "stock")
+    done = shop.dbt("build", "--exclude", "other")
+    assert "shop/stock" in str(done.exception)
+    assert "shop/meanwhile" not in shop.lake
+    assert shop.lake.history()[0].version == before + 1
+    (left,) = branches(shop)
+    assert shop.lake.on(left).read("shop/meanwhile")["code"].to_pylist() == [0]
 
 
 def test_dbt_retry_is_refused_where_runs_have_branches(shop) -> None:

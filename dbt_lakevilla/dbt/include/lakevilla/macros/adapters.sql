@@ -34,21 +34,25 @@
   {{ return(load_result('list_relations_without_caching').table) }}
 {% endmacro %}
 
+{% macro lakevilla__get_columns_in_relation(relation) -%}
+  {{ return(adapter.get_columns_in_relation(relation)) }}
+{%- endmacro %}
+
 {% macro lakevilla__drop_relation(relation) -%}
   {% call statement('drop_relation', auto_begin=False) -%}
-    drop {{ relation.type }} if exists {{ relation }}
+    drop {{ relation.type }} if exists {{ relation.render() }}
   {%- endcall %}
 {% endmacro %}
 
 {% macro lakevilla__rename_relation(from_relation, to_relation) -%}
   {% call statement('rename_relation', auto_begin=False) -%}
-    alter {{ from_relation.type or 'table' }} {{ from_relation }} rename to {{ to_relation }}
+    alter {{ from_relation.type or 'table' }} {{ from_relation.render() }} rename to {{ to_relation.render() }}
   {%- endcall %}
 {% endmacro %}
 
 {% macro lakevilla__truncate_relation(relation) -%}
   {% call statement('truncate_relation') -%}
-    truncate table {{ relation }}
+    truncate table {{ relation.render() }}
   {%- endcall %}
 {% endmacro %}
 
@@ -81,7 +85,7 @@
 
 {% macro lakevilla__alter_column_type(relation, column_name, new_column_type) -%}
   {% call statement('alter_column_type') -%}
-    alter table {{ relation }} alter column {{ adapter.quote(column_name) }} type {{ new_column_type }}
+    alter table {{ relation.render() }} alter column {{ adapter.quote(column_name) }} type {{ new_column_type }}
   {%- endcall %}
 {% endmacro %}
 
@@ -89,18 +93,18 @@
 {% macro lakevilla__alter_relation_add_remove_columns(relation, add_columns, remove_columns) %}
   {% for column in add_columns or [] %}
     {% call statement('add_column') -%}
-      alter table {{ relation }} add column {{ adapter.quote(column.name) }} {{ column.data_type }}
+      alter table {{ relation.render() }} add column {{ adapter.quote(column.name) }} {{ column.data_type }}
     {%- endcall %}
   {% endfor %}
   {% if remove_columns %}
     {% if config.get('file_format', 'delta') == 'delta' %}
       {% call statement('name_columns') -%}
-        alter table {{ relation }} set tblproperties ('delta.columnMapping.mode' = 'name')
+        alter table {{ relation.render() }} set tblproperties ('delta.columnMapping.mode' = 'name')
       {%- endcall %}
     {% endif %}
     {% for column in remove_columns %}
       {% call statement('drop_column') -%}
-        alter table {{ relation }} drop column {{ adapter.quote(column.name) }}
+        alter table {{ relation.render() }} drop column {{ adapter.quote(column.name) }}
       {%- endcall %}
     {% endfor %}
   {% endif %}

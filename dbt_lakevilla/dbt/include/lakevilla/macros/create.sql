@@ -78,11 +78,11 @@ IS_TEMPORARY = {{ 'True' if temporary else 'False' }}
 {%- endmacro %}
 
 {% macro lakevilla__alter_relation_comment(relation, relation_comment) -%}
-  comment on table {{ relation }} is '{{ relation_comment | replace("'", "''") }}'
+  comment on table {{ relation.render() }} is '{{ relation_comment | replace("'", "''") }}'
 {%- endmacro %}
 
 {% macro lakevilla__alter_column_comment(relation, column_dict) -%}
   {% for name, column in column_dict.items() if column.description -%}
-    comment on column {{ relation }}.{{ adapter.quote(name) }} is '{{ column.description | replace("'", "''") }}';
+    comment on column {{ relation.render() }}.{{ adapter.quote(name) }} is '{{ column.description | replace("'", "''") }}';
   {% endfor %}
 {%- endmacro %}
