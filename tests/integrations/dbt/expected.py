@@ -235,12 +235,13 @@ META = {
     "meta_from_schema.py": of_arrow(python_models.python_model_meta_from_schema),
     "schema.yml": python_models.schema_yml_with_meta,
 }
-#: A name in quotes is a name as it is; that of the seed's column is in lower case.
+#: The seed's columns have names in lower case, and a type becomes another, wider one.
+WIDER = empty.ALTER_COLUMN_TYPE.replace('"MY_VALUE", "varchar"', '"my_id", "decimal(38, 0)"')
 EMPTY = {
     "schema.yml": empty.SCHEMA,
     "control.sql": empty.CONTROL,
     "get_columns_in_relation.sql": empty.GET_COLUMNS_IN_RELATION,
-    "alter_column_type.sql": empty.ALTER_COLUMN_TYPE.replace("MY_VALUE", "my_value"),
+    "alter_column_type.sql": WIDER,
     "alter_relation_comment.sql": empty.ALTER_RELATION_COMMENT,
     "alter_column_comment.sql": empty.ALTER_COLUMN_COMMENT,
     "alter_relation_add_remove_columns.sql": empty.ALTER_RELATION_ADD_REMOVE_COLUMNS,
