@@ -51,7 +51,7 @@ def near_numbers(path: Path) -> str:
 def sources() -> list[Path]:
     """Return every file that a person writes."""
     found = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"]
-    for folder in ("lakevilla", "lakevilla_testing", "tests", "bench", "examples"):
+    for folder in ("lakevilla", "lakevilla_testing", "dbt_lakevilla", "tests", "bench", "examples"):
         found += (ROOT / folder).rglob("*.py")
     found += (ROOT / "docs").rglob("*.md")
     return sorted(path for path in found if path != Path(__file__))
