@@ -280,7 +280,10 @@ def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
     yield from load_refs(head)
     names = [] if head is None else sorted(head.refs)
     if not names:
-        return RefNotFound(f"this lake has no ref {name!r}: there are none yet")
+        return RefNotFound(
+            f"this lake has no ref {name!r}: there are none yet, and branch({name!r}) or "
+            f"tag({name!r}) makes one"
+        )
     near = get_close_matches(name, names, _OFFERED)
     shown = [*near, *(other for other in names if other not in near)][:_OFFERED]
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""

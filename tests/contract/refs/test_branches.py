@@ -648,3 +648,12 @@ def test_a_saved_transaction_is_resumed_on_the_branch_where_it_began(lake: lv.La
         other.resume(saved.id).commit()
         assert stock(place)["gin"] == 3
         assert stock(other).get("gin") == (None if other is lake else 3)
+
+
+def test_a_ref_of_a_lake_without_refs_is_told_how_to_be_made(tmp_path: Path) -> None:
+    with (
+        lv.connect(tmp_path) as lake,
+        pytest.raises(lv.RefNotFound, match=r"none yet, and branch\('etl'\) or tag\('etl'\) makes"),
+    ):
+        lake.create_table("t", [{"n": 1}])
+        lake.on("etl")
