@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 NEW = "1,tea,7,2024-02-28\n4,gin,3,2024-03-01\n"
@@ -48,6 +49,16 @@ def test_a_microbatch_model_replaces_the_rows_of_the_batches_that_run(shop, kind
     shop.write({"seeds/orders.csv": f"id,sku,qty,day\n{rows}"})
     shop.build("--event-time-start", "2024-02-29", "--event-time-end", "2024-03-02")
     assert shop.rows("select id, qty from shop.inc order by id") == [(1, 2), (2, 8), (4, 3)]
+
+
+@pytest.mark.parametrize("kind", ["table", "view"])
+def test_a_column_of_null_alone_is_text(shop, kind: str) -> None:
+    query = 'select id, null as "a ""note" from {{ ref(\'orders\') }} order by id; -- all'
+    shop.write({"models/noted.sql": f"{{{{ config(materialized='{kind}') }}}} {query}"})
+    shop.build()
+    rows = shop.lake.sql("select * from shop.noted order by id")
+    assert rows.schema.field('a "note').type == pa.string()
+    assert rows.to_pylist() == [{"id": one, 'a "note': None} for one in (1, 2)]
 
 
 def test_a_column_of_an_incremental_model_becomes_no_type_of_another_kind(shop) -> None:

@@ -74,6 +74,23 @@ class Handle:
         result = self._session.sql(text, None, self._named_in(text, views))
         return result if isinstance(result, pa.Table) else None
 
+    def with_text_for_null(self, query: str) -> str:
+        """Return a query whose columns of type null are text, as Postgres makes them.
+
+        No table has columns of that type. DuckDB 2 gives it to those of ``null`` alone; DuckDB 1
+        makes them integers.
+        """
+        found = self._session.statements(query)
+        if len(found) != 1:
+            return query
+        inner = f"(\n{found[0].text}\n) as typed"
+        schema = self._rows(f"select * from {inner} limit 0", None).schema
+        names = [field.name.replace('"', '""') for field in schema if pa.types.is_null(field.type)]
+        if not names:
+            return query
+        casts = ", ".join(f'cast("{name}" as varchar) as "{name}"' for name in names)
+        return f"select * replace ({casts}) from {inner}"
+
     def drop(self, name: str) -> None:
         """Forget a temporary table."""
         self.temporaries.pop(name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ from lakevilla.errors import TableNotFound
 
 if TYPE_CHECKING:
     import agate
+
+#: What a query has if it has a column of type null: the value, not the tests of it.
+_NULL = re.compile(r"(?<!\bis\s)(?<!\bnot\s)\bnull\b", re.IGNORECASE)
 
 
 @dataclass
@@ -179,6 +183,15 @@ class LakeVillaAdapter(SQLAdapter):
             for name, column in raw_columns.items()
         }
         return super().render_raw_columns_constraints(columns)
+
+    @available.parse(lambda sql: sql)
+    def with_text_for_null(self, sql: str) -> str:
+        """Return a query whose columns of type null are text, in the transaction of its thread."""
+        if _NULL.search(sql) is None:
+            return sql
+        handle = self._within_transaction()
+        with self.connections.exception_handler(sql):
+            return handle.with_text_for_null(sql)
 
     # -- seeds -----------------------------------------------------------------------
 

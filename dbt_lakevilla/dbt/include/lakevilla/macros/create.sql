@@ -23,7 +23,7 @@ IS_TEMPORARY = {{ 'True' if temporary else 'False' }}
     create or replace table {{ relation }}
     {{ lakevilla__table_clauses() }}
     as
-    {{ compiled_code }}
+    {{ lakevilla__with_text_for_null(compiled_code) }}
     {%- endif %}
   {%- endif -%}
 {%- endmacro %}
@@ -58,7 +58,12 @@ IS_TEMPORARY = {{ 'True' if temporary else 'False' }}
     comment '{{ model.description | replace("'", "''") }}'
   {%- endif %}
   as
-    {{ sql }}
+    {{ sql if contract and contract.enforced else lakevilla__with_text_for_null(sql) }}
+{%- endmacro %}
+
+{#- A header may make what its query reads, so a query that has one is not described before it. -#}
+{% macro lakevilla__with_text_for_null(sql) -%}
+  {{ return(sql if config.get('sql_header', none) else adapter.with_text_for_null(sql)) }}
 {%- endmacro %}
 
 {#- A table in the place of a view, or a view in that of a table: in the model's transaction. -#}
