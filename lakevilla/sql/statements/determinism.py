@@ -183,8 +183,8 @@ def _called(tokens: Sequence[Token], index: int) -> str:
     word = tokens[index].text.lower()
     if _is(tokens, index + 1, "(") and re.fullmatch(r"\w+", word):
         return "" if tokens[index].token_type is TokenType.STRING else word
-    bare = word in _BARE and _is_plain(tokens[index]) and not _is(tokens, index - 1, ".")
-    return word if bare else ""
+    is_name = _is(tokens, index - 1, ".") or _is(tokens, index - 1, "as")
+    return word if word in _BARE and _is_plain(tokens[index]) and not is_name else ""
 
 
 def _is(tokens: Sequence[Token], index: int, text: str) -> bool:

@@ -41,6 +41,7 @@ def test_all_volatile_functions_of_duckdb_are_listed() -> None:
         ("SELECT DISTINCT today() UNION SELECT d FROM t", '{day} AS "today()" UNION'),
         ("SELECT * FROM (SELECT now())", 'FROM (SELECT {at} AS "now()")'),
         ("SELECT now() AS at", "SELECT {at} AS at"),
+        ("SELECT now() AS current_timestamp", "SELECT {at} AS current_timestamp"),
         ("SELECT now() at", "SELECT {at} at"),
         ("SELECT now()::DATE", "SELECT {at}::DATE"),
         ("SELECT 1 + now()", "SELECT 1 + {at}"),
