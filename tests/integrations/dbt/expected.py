@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from dbt.tests.adapter.python_model import test_python_model as python_models
 from dbt.tests.adapter.sample_mode import fixtures as sample_mode
 from dbt.tests.adapter.simple_seed import fixtures as simple_seed
 from dbt.tests.adapter.simple_seed.test_seed import BaseBasicSeedTests
+from dbt.tests.adapter.utils import fixture_get_intervals_between as intervals
 from dbt.tests.util import check_relations_equal, run_dbt
 
 #: Patterns of Postgres' words, and the words of a lake.
@@ -160,6 +162,15 @@ class EphemeralNested:
         check_relations_equal(project.adapter, ["source_table", "root_view"])
 
 
+class BesideItsModule:
+    """A class that reads a file beside the module that it is from."""
+
+    @pytest.fixture(scope="class")
+    def project(self, project):
+        project.test_dir = str(Path(simple_seed.__file__).parent)
+        return project
+
+
 class KeptViews:
     """A seed that is loaded anew keeps the views over it, which Postgres drops."""
 
@@ -177,7 +188,7 @@ class ViewComments:
 def header_models(materialized: str) -> dict[str, str]:
     """Return a model whose rows show that its header has run before it."""
     model = f"""
-{{{{ config(materialized='{materialized}') }}}}
+{{{{ config(materialized='{materialized}', on_schema_change='append_new_columns') }}}}
 {{% call set_sql_header(config) %}}create schema if not exists made_by_header;{{% endcall %}}
 select schema_name::text as column_name
 from information_schema.schemata where schema_name = 'made_by_header'
@@ -196,7 +207,7 @@ def constrained(columns: str, names: str, select: str) -> str:
     return f"""
 create or replace table <model_identifier> ({columns}) ;
 insert into <model_identifier> by name
-(select {names} from ({select}) as model_subq)
+select {names} from ({select}) as model_subq
 """
 
 
@@ -205,17 +216,17 @@ DEPENDENT = """
 select 'blue' as color, 1 as id, '2019-01-01' as date_day
 """
 COLUMN_CHECKS = constrained(
-    "id integer not null check ((id > 0)) check (id >= 1), color text, date_day text",
+    "id integer not null check ((id > 0)) check (id >= 1), color varchar, date_day varchar",
     "id, color, date_day",
     DEPENDENT,
 )
 TABLE_CHECKS = constrained(
-    "id integer not null, color text, date_day text, check ((id > 0)), check (id >= 1)",
+    "id integer not null, color varchar, date_day varchar, check ((id > 0)), check (id >= 1)",
     "id, color, date_day",
     DEPENDENT,
 )
 QUOTED_CHECK = constrained(
-    """id integer not null, "from" text not null, date_day text, check (("from" = 'blue'))""",
+    """id integer not null, "from" varchar not null, date_day varchar, check (("from" = 'blue'))""",
     'id, "from", date_day',
     """select 'blue' as "from", 1 as id, '2019-01-01' as date_day""",
 )
@@ -247,6 +258,21 @@ EMPTY = {
     "alter_relation_add_remove_columns.sql": empty.ALTER_RELATION_ADD_REMOVE_COLUMNS,
     "truncate_relation.sql": empty.TRUNCATE_RELATION,
 }
+WIDENED = {"seeds": {"+table_properties": {"delta.enableTypeWidening": "true"}}}
+#: A date is written as the standard has it.
+INTERVALS = {
+    "test_get_intervals_between.yml": intervals.models__test_get_intervals_between_yml,
+    "test_get_intervals_between.sql": re.sub(
+        r"(\d\d)/(\d\d)/(\d{4})", r"\3-\1-\2", intervals.models__test_get_intervals_between_sql
+    ),
+}
+TIMES = {
+    "current_timestamp": "TIMESTAMP WITH TIME ZONE",
+    "current_timestamp_in_utc_backcompat": "TIMESTAMP",
+    "current_timestamp_backcompat": "TIMESTAMP",
+}
+#: Whole numbers of a seed have 64 bits unless it says otherwise.
+SEED_OF_INTEGERS = {"seeds": {"+column_types": {"int_col": "integer"}}}
 SEED_TYPES = re.sub(
     r"(?<=        type: ).+", lambda found: TYPES[found[0]], simple_seed.properties__schema_yml
 )
@@ -258,10 +284,12 @@ MIXED_IN = {
     "BaseConstraintQuotedColumn": given(expected_sql=QUOTED_CHECK),
     "BaseConstraintsRollback": given(expected_error_messages=["NULL", "id"]),
     "BaseConstraintsRuntimeDdlEnforcement": given(expected_sql=COLUMN_CHECKS),
+    "BaseCurrentTimestamps": given(expected_schema=TIMES),
     "BaseDocsGenReferences": References,
     "BaseDocsGenerate": Docs,
     "BaseEphemeralMulti": EphemeralMulti,
     "BaseEphemeralNested": EphemeralNested,
+    "BaseGetIntervalsBetween": given(models=INTERVALS),
     "BaseHookRefs": ModelHooks,
     "BaseIncrementalConstraintsColumnsEqual": Types,
     "BaseIncrementalConstraintsRollback": given(expected_error_messages=["NULL", "id"]),
@@ -287,8 +315,10 @@ MIXED_IN = {
         "LimitError", (), {"DATABASE_ERROR_MESSAGE": "near 'limit'"}
     ),
     "BaseSimpleSeedColumnOverride": given(models={"schema.yml": SEED_TYPES}),
+    "BaseSimpleSeedWithBOM": BesideItsModule,
     "BaseTableConstraintsColumnsEqual": Types,
     "BaseTableContractSqlHeader": given(models=header_models("table")),
+    "BaseTypeInt": given(project_config_update=SEED_OF_INTEGERS),
     "BaseViewConstraintsColumnsEqual": Types,
-    "MetadataWithEmptyFlag": given(models=EMPTY),
+    "MetadataWithEmptyFlag": given(models=EMPTY, project_config_update=WIDENED),
 }

@@ -75,6 +75,10 @@
   now()
 {%- endmacro %}
 
+{% macro lakevilla__current_timestamp_in_utc_backcompat() -%}
+  (current_timestamp at time zone 'utc')::timestamp
+{%- endmacro %}
+
 {% macro lakevilla__snapshot_string_as_time(timestamp) -%}
   {{ return("'" ~ timestamp ~ "'::timestamp") }}
 {%- endmacro %}

@@ -41,6 +41,11 @@
   {%- endif -%}
 {%- endmacro %}
 
+{#- Of 64 bits, as the numbers of seeds; DuckDB's float has 32. -#}
+{% macro lakevilla__type_float() -%}
+  double
+{%- endmacro %}
+
 {% macro lakevilla__split_part(string_text, delimiter_text, part_number) -%}
   string_split({{ string_text }}, {{ delimiter_text }})[{{ part_number }}]
 {%- endmacro %}
