@@ -65,7 +65,7 @@ def connection_of(given: object) -> Connection:
 def as_relation(connection: Connection, rows: Any) -> Relation:
     """Return a relation over the rows, which are read when the relation is used."""
     with _refused("to_duckdb"):
-        return connection.from_arrow(rows).project(_columns(rows.schema))
+        return _relation(connection, rows)
 
 
 def show_tables(connection: Connection, lake: str, shown: Sequence[AttachedView]) -> None:
@@ -92,7 +92,7 @@ def show_tables(connection: Connection, lake: str, shown: Sequence[AttachedView]
 
 
 def _show(connection: Connection, mark: str, view: AttachedView) -> None:
-    connection.register(view.view, as_relation(connection, view.rows))
+    connection.register(view.view, _relation(connection, view.rows))
     connection.execute(f"COMMENT ON VIEW temp.main.{quote_name(view.view)} IS {quote_text(mark)}")
 
 
@@ -112,6 +112,10 @@ def _show_by_path(connection: Connection, mark: str, view: AttachedView) -> None
 
 def _full(path: tuple[str, ...]) -> tuple[str, ...]:
     return path if len(path) == 3 else (path[0], "main", path[1])
+
+
+def _relation(connection: Connection, rows: Any) -> Relation:
+    return connection.from_arrow(rows).project(_columns(rows.schema))
 
 
 def _columns(schema: pa.Schema) -> str:
