@@ -115,7 +115,9 @@ def states_differ(
             continue
         kind: Kind = "joined" if change == "created" and location not in changed.made else change
         differing.append(TableDifference(location, kind, what, snapshot))
-    commits = yield from commits_between(head, old.version, new.version)
+    # Of files that only came, or only went, the rows are known without the history.
+    exchanged = any(one.found.adds and one.found.removes for one in differing)
+    commits = (yield from commits_between(head, old.version, new.version)) if exchanged else ()
     counts = yield from parallel(
         [
             row_counts(context, one.location, one.found.adds, one.found.removes, commits)
