@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from lakevilla.cli.command import Options, Profile, Root, command
+from lakevilla.cli.command import Options, Profile, Root, command, extra
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
@@ -98,20 +98,6 @@ def _banner(root: str, writes: bool, checks: list[str]) -> str:
 
 def _server() -> Callable[..., Any]:
     """Return what makes a server of tools."""
-    with mcp_installed():
+    with extra("mcp", "agents need"):
         from lakevilla.serve.agents.tools import server_of
     return server_of
-
-
-@contextmanager
-def mcp_installed() -> Iterator[None]:
-    """Return a block that imports what the extra ``mcp`` brings, and names it if it is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "lakevilla":
-            raise
-        raise InvalidOperation(
-            f"{package} is not installed: `pip install 'lakevilla[mcp]'` brings what agents need"
-        ) from None

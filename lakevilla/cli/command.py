@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, ParamSpec
 
@@ -236,3 +237,23 @@ def pair(text: str, what: str, mark: str) -> tuple[str, str]:
 
 for _name, _where in _ELSEWHERE.items():
     _tell_where(_name, _where)
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Return a block that imports what an extra brings, ``what``; it names the extra if it lacks.
+
+    Raises
+    ------
+    InvalidOperation
+        A package of the extra is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "lakevilla":
+            raise
+        raise InvalidOperation(
+            f"{package} is not installed: `pip install 'lakevilla[{name}]'` brings what {what}"
+        ) from None

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakevilla.cli.agents import mcp_installed
-from lakevilla.cli.command import Options, Profile, Root, command
+from lakevilla.cli.command import Options, Profile, Root, command, extra
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
@@ -92,19 +91,14 @@ def ui(
 
 def _parts() -> tuple[Callable[..., Any], Callable[[Path], Any]]:
     """Return what makes a server and reads a token file; they need the extra ``serve``."""
-    try:
+    with extra("serve", "the gateway needs"):
         from lakevilla.serve.access import tokens_in
         from lakevilla.serve.server import server_of
-    except ModuleNotFoundError as error:
-        raise InvalidOperation(
-            f"{error.name} is not installed: `pip install 'lakevilla[serve]'` brings what the "
-            "gateway needs"
-        ) from None
     return server_of, tokens_in
 
 
 def _agents() -> Callable[..., Any]:
     """Return what makes the tools of agents; they need the extra ``mcp`` as well."""
-    with mcp_installed():
+    with extra("mcp", "agents need"):
         from lakevilla.serve.agents.mounted import Mounted
     return Mounted
