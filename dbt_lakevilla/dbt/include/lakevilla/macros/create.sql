@@ -75,6 +75,18 @@ IS_TEMPORARY = {{ 'True' if temporary else 'False' }}
   {% endif %}
 {% endmacro %}
 
+{#- The one commit of a model, with what belongs to it; returns what a materialization does. -#}
+{% macro lakevilla__end_of_model(target_relation) %}
+  {% do apply_grants(target_relation, config.get('grants')) %}
+  {% do persist_docs(target_relation, model) %}
+
+  {{ run_hooks(post_hooks, inside_transaction=True) }}
+  {% do adapter.commit() %}
+  {{ run_hooks(post_hooks, inside_transaction=False) }}
+
+  {{ return({'relations': [target_relation]}) }}
+{% endmacro %}
+
 {#- A view keeps its comment from its definition, and has none for columns. -#}
 {% macro lakevilla__persist_docs(relation, model, for_relation, for_columns) -%}
   {% if relation.type != 'view' %}

@@ -35,12 +35,5 @@
     {%- endcall %}
   {% endif %}
 
-  {% do apply_grants(target_relation, config.get('grants')) %}
-  {% do persist_docs(target_relation, model) %}
-
-  {{ run_hooks(post_hooks, inside_transaction=True) }}
-  {% do adapter.commit() %}
-  {{ run_hooks(post_hooks, inside_transaction=False) }}
-
-  {{ return({'relations': [target_relation]}) }}
+  {{ return(lakevilla__end_of_model(target_relation)) }}
 {% endmaterialization %}

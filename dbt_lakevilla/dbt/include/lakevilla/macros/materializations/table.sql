@@ -11,12 +11,5 @@
     {{ create_table_as(False, target_relation, model['compiled_code'], model['language']) }}
   {%- endcall %}
 
-  {% do apply_grants(target_relation, config.get('grants')) %}
-  {% do persist_docs(target_relation, model) %}
-
-  {{ run_hooks(post_hooks, inside_transaction=True) }}
-  {% do adapter.commit() %}
-  {{ run_hooks(post_hooks, inside_transaction=False) }}
-
-  {{ return({'relations': [target_relation]}) }}
+  {{ return(lakevilla__end_of_model(target_relation)) }}
 {% endmaterialization %}

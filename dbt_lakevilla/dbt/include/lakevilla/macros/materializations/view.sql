@@ -10,12 +10,5 @@
     {{ get_create_view_as_sql(target_relation, sql) }}
   {%- endcall %}
 
-  {% do apply_grants(target_relation, config.get('grants')) %}
-  {% do persist_docs(target_relation, model) %}
-
-  {{ run_hooks(post_hooks, inside_transaction=True) }}
-  {% do adapter.commit() %}
-  {{ run_hooks(post_hooks, inside_transaction=False) }}
-
-  {{ return({'relations': [target_relation]}) }}
+  {{ return(lakevilla__end_of_model(target_relation)) }}
 {% endmaterialization %}
