@@ -16,7 +16,7 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions integrations rck models lint format soak clouds integration bench-smoke docs docs-check clean
+.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions integrations rck models prove lint format soak clouds integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
@@ -30,6 +30,7 @@ help:
 	@echo "make integrations  the guides and tests of tools (TOOL=polars), with their last two releases"
 	@echo "make rck          Apache Iceberg's compatibility kit against lakevilla serve, in a minute"
 	@echo "make models       the explicit-state models of the protocols, with their planted flaws"
+	@echo "make prove        the campaign of all searches for faults, for HOURS (1), with a report"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
 	@echo "make docs-check   each page of it, and of the gateway, in a headless Chromium, at phone and desk width"
@@ -110,6 +111,15 @@ rck: java $(STAMP)
 
 models: $(STAMP)
 	$(BIN)/python -m models
+
+# Each run goes on where the one before has stopped; NEW=1 begins anew.
+HOURS ?= 1
+LAYERS ?=
+PLANTED ?=
+NEW ?=
+
+prove: java azurite $(STAMP)
+	$(BIN)/python -m tests.prove --hours $(HOURS) $(if $(LAYERS),--layers $(LAYERS)) $(if $(PLANTED),--planted $(PLANTED)) $(if $(NEW),--new)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -12,7 +12,8 @@ from functools import partial
 from typing import get_args
 
 from lakevilla_testing.histories.campaign import figures, replay
-from lakevilla_testing.histories.plan import LakeFormat, Plan, draw_formats, draw_reshaped
+from lakevilla_testing.histories.drawn import KINDS
+from lakevilla_testing.histories.plan import LakeFormat, Plan
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,15 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     many.add_argument("--processes", type=int, default=1)
     for command in (again, many):
         command.add_argument("--formats", choices=get_args(LakeFormat), default="delta")
-    again.add_argument("--reshaped", action="store_true", help="tables change their columns")
+        command.add_argument("--kind", choices=KINDS, default="all", help="what the plan is of")
     given = parser.parse_args(arguments)
     if given.command == "replay":
-        drawn = draw_reshaped if given.reshaped else draw_formats
-        return _replay(given.seed, drawn(given.seed, given.formats))
+        return _replay(given.seed, KINDS[given.kind](given.seed, given.formats))
     first, _, end = given.seeds.partition("..")
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         parser.error(f"--seeds takes two numbers, such as 0..1000, not {given.seeds!r}")
-    return _run(range(int(first), int(end)), max(1, given.processes), given.formats)
+    seeds = range(int(first), int(end))
+    return _run(seeds, max(1, given.processes), given.formats, given.kind)
 
 
 def _replay(seed: int, plan: Plan) -> int:
@@ -50,13 +51,13 @@ def _replay(seed: int, plan: Plan) -> int:
     return 1
 
 
-def _run(seeds: range, processes: int, formats: LakeFormat) -> int:
+def _run(seeds: range, processes: int, formats: LakeFormat, kind: str) -> int:
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     failed: list[int] = []
     requests = 0
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         for seed, counts, count, error in pool.imap_unordered(
-            partial(figures, formats=formats), seeds, 8
+            partial(figures, formats=formats, kind=kind), seeds, 8
         ):
             for kind, counted in counts.items():
                 totals[kind] += counted

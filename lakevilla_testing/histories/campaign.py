@@ -38,6 +38,7 @@ from lakevilla_testing.histories.attempts import (
     context_of,
     set_wrong,
 )
+from lakevilla_testing.histories.drawn import KINDS, how_to_replay
 from lakevilla_testing.histories.meetings import Meeting, meetings
 from lakevilla_testing.histories.plan import (
     RECREATED,
@@ -46,7 +47,6 @@ from lakevilla_testing.histories.plan import (
     LakeFormat,
     Plan,
     draw,
-    draw_formats,
     small_limits,
 )
 from lakevilla_testing.histories.workloads import user
@@ -110,7 +110,7 @@ def run(
     if error is not None:
         raise HistoryFailed(
             f"seed {seed}: {type(error).__name__}: {error}\n"
-            f"replay it with: python -m lakevilla_testing replay {seed}{_formats(outcome.plan)}"
+            f"replay it with: {how_to_replay(outcome.plan)}"
         ) from error
     return outcome
 
@@ -169,19 +169,14 @@ def _rates(plan: Plan, faults: random.Random) -> dict[Fault, float]:
     return {**swarm(faults, plan.intensity), **lost}
 
 
-def _formats(plan: Plan) -> str:
-    formats = "" if plan.formats == "delta" else f" --formats {plan.formats}"
-    return formats + (" --reshaped" if plan.reshaped else "")
-
-
 def figures(
-    seed: int, formats: LakeFormat = "delta"
+    seed: int, formats: LakeFormat = "delta", kind: str = "all"
 ) -> tuple[int, dict[str, Counter[str]], int, str | None]:
     """Return one history in numbers, for a caller that runs many in other processes.
 
     The seed, counts (faults, events, outcomes of transactions), requests, and the error.
     """
-    outcome, _, error = replay(seed, plan=draw_formats(seed, formats))
+    outcome, _, error = replay(seed, plan=KINDS[kind](seed, formats))
     fired = Counter({fault.value: count for fault, count in outcome.fired.items()})
     violation = None if error is None else f"{type(error).__name__}: {error} ({outcome.plan})"
     counts = {"faults": fired, "events": outcome.events, "transactions": outcome.ended}

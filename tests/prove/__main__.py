@@ -1,0 +1,176 @@
+"""Run the whole campaign of searches for faults: ``make prove HOURS=3``.
+
+Layers take turns on all processors, each in a process of its own, as long as HOURS say. What they
+have done is in ``.cache/prove``: the next run goes on with other seeds, and adds to the counts.
+``NEW=1`` begins a campaign anew. ``LAYERS="fuzz kills"`` runs some layers only; ``PLANTED=name``
+plants a bug first, for which a layer must fail.
+
+Each layer has a line in the end; the report, with plots, is ``.cache/prove/report.html``. A layer
+that fails prints its seed and the command that repeats it, and the run returns exit status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.prove.campaign import Ended, add, line, load, next_layer, total
+from tests.prove.layer_main import PLANTED_BUG
+from tests.prove.layers import LAYERS, Layer
+from tests.prove.page import page
+from tests.prove.turn import Failure, Report, read_report
+
+ROOT = Path(__file__).parents[2]
+#: The longest and the shortest turn, in seconds, and how long one may go on after its end: a test
+#: that has begun is not broken off.
+LONGEST, SHORTEST, GRACE = 300.0, 15.0, 900.0
+#: A layer that has failed in so many turns has no further one in the run.
+MOST_FAILED = 5
+
+
+@dataclass(frozen=True)
+class Running:
+    """A turn that is under way."""
+
+    layer: Layer
+    process: subprocess.Popen[bytes]
+    began: float
+    seconds: float
+    first_seed: int
+    report: Path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return exit status 0 if no layer has found a fault, 1 if one has."""
+    parser = argparse.ArgumentParser("make prove", description=__doc__)
+    parser.add_argument("--hours", type=float, default=1.0)
+    parser.add_argument("--layers", nargs="*", default=[], choices=[layer.name for layer in LAYERS])
+    parser.add_argument("--planted", default="", metavar="BUG")
+    parser.add_argument("--new", action="store_true", help="forget the campaign so far")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--directory", type=Path, default=ROOT / ".cache" / "prove")
+    given = parser.parse_args(arguments)
+    directory: Path = given.directory / "planted" if given.planted else given.directory
+    if given.new or given.planted:
+        shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    layers = [layer for layer in LAYERS if not given.layers or layer.name in given.layers]
+    before = load(directory / "turns.jsonl")
+    environment = {**os.environ, PLANTED_BUG: given.planted}
+    failures: list[tuple[str, Failure]] = []
+    turns = list(before)
+    for ended in _run(layers, given.hours * 3600, given.processes, directory, turns, environment):
+        failures += [(ended.layer, failure) for failure in ended.report.failures]
+        _tell(ended)
+    print()
+    for layer in layers:
+        print(line(layer.name, total(turns, layer.name)))
+    report = directory / "report.html"
+    report.write_text(page(layers, turns, sys.version.split()[0]))
+    print(f"\nthe report: {report}")
+    for name, failure in failures:
+        print(f"\nFAILED: {name}, seed {failure.seed}\nrepeat it: {failure.command}")
+        print("\n".join(failure.text.splitlines()[-30:]))
+    return 1 if failures else 0
+
+
+def _run(
+    layers: Sequence[Layer],
+    seconds: float,
+    processes: int,
+    directory: Path,
+    turns: list[Ended],
+    environment: dict[str, str],
+) -> Iterator[Ended]:
+    """Run turns until the time is over, and yield each as it ends; ``turns`` grows by it."""
+    until = time.monotonic() + seconds
+    each = min(LONGEST, max(SHORTEST, seconds * processes / len(layers) / 2))
+    commit = _commit()
+    running: list[Running] = []
+    failed: Counter[str] = Counter()
+    try:
+        while True:
+            left = until - time.monotonic()
+            while len(running) < processes and left > SHORTEST / 2:
+                stopped = [name for name, times in failed.items() if times >= MOST_FAILED]
+                busy = [one.layer.name for one in running]
+                layer = next_layer(layers, turns, stopped + busy)
+                if layer is None:
+                    break
+                first_seed = max(0, total(turns, layer.name).next_seed)
+                running.append(_start(layer, first_seed, min(each, left), directory, environment))
+            if not running:
+                return
+            for one in [one for one in running if _is_over(one)]:
+                running.remove(one)
+                ended = _end(one, commit)
+                turns.append(ended)
+                failed[one.layer.name] += bool(ended.report.failures)
+                add(directory / "turns.jsonl", ended)
+                yield ended
+            time.sleep(0.2)
+    finally:
+        for one in running:
+            one.process.kill()
+
+
+def _start(
+    layer: Layer, first_seed: int, seconds: float, directory: Path, environment: dict[str, str]
+) -> Running:
+    report = directory / f"{layer.name}.json"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", f"tests.prove.layers.{layer.name}"]
+    command += ["--seed", str(first_seed), "--seconds", str(seconds), "--report", str(report)]
+    with (directory / f"{layer.name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+    return Running(layer, process, time.monotonic(), seconds, first_seed, report)
+
+
+def _is_over(one: Running) -> bool:
+    if time.monotonic() > one.began + one.seconds + GRACE:
+        one.process.kill()
+        one.process.wait()
+    return one.process.poll() is not None
+
+
+def _end(one: Running, commit: str) -> Ended:
+    """Return what a turn has done. A process that did not end by itself has failed."""
+    written = one.report.exists()
+    report = read_report(one.report) if written else Report(one.first_seed + 1)
+    status = one.process.returncode
+    if status not in (0, 1) or not written or (status == 1 and not report.failures):
+        log = one.report.with_suffix(".log").read_text(errors="replace")
+        command = f"python -m tests.prove.layers.{one.layer.name} --seed {one.first_seed}"
+        report.failures.append(
+            Failure(one.first_seed, command, f"the process ended with status {status}\n{log}")
+        )
+    seconds = time.monotonic() - one.began
+    return Ended(one.layer.name, commit, time.time(), seconds, one.first_seed, report)
+
+
+def _tell(ended: Ended) -> None:
+    done = total([ended], ended.layer)
+    print(f"{time.strftime('%H:%M:%S')} {line(ended.layer, done)}", flush=True)
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = "+" if git("status", "--porcelain") else ""
+    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + changed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

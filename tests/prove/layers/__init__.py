@@ -1,0 +1,29 @@
+"""The layers of a campaign, each with its share of the time.
+
+A layer is a module of this folder with a function ``run(turn)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of the campaign, in the module of its name."""
+
+    name: str
+    #: How much time it gets beside the others.
+    share: int
+    #: What it searches, in one line of the report.
+    searches: str
+
+
+LAYERS = (
+    Layer("histories", 5, "histories of the protocol under faults, in simulated time"),
+    Layer("lists", 2, "short histories on few rows, judged by the checker of isolation"),
+    Layer("schedules", 3, "crashes at each request, and interleavings, of small scenarios"),
+    Layer("kills", 2, "real processes that are killed and stopped"),
+    Layer("rows", 2, "drawn tables, predicates and programs, against a model"),
+    Layer("contracts", 3, "what users rely on, over real tables of both formats"),
+)

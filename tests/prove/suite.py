@@ -1,0 +1,48 @@
+"""Parts of the test suite that search, with the seeds of another date in each turn."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import date, timedelta
+
+import pytest
+
+from tests.prove.turn import Turn
+
+#: The date that seed 0 stands for.
+FIRST = date(2026, 11, 28)
+
+
+class Counted:
+    """A plugin of pytest that counts tests and keeps failures."""
+
+    def __init__(self) -> None:
+        self.passed: Counter[str] = Counter()
+        self.failures: list[tuple[str, str]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failures.append((report.nodeid, str(report.longrepr)))
+        elif report.when == "call" and report.passed:
+            self.passed["/".join(report.nodeid.split("/")[1:3]).partition(".py")[0]] += 1
+
+
+def run_tests(turn: Turn, paths: list[str]) -> None:
+    """Run tests in a fixed order that begins elsewhere in each turn, until the turn ends.
+
+    A seed stands for a date, whose seeds the tests draw from, and for a slice of the suite.
+    """
+    seed = turn.next_seed()
+    drawn = (FIRST + timedelta(days=seed)).isoformat()
+    options = ["--search", "whole", "--seeds", drawn]
+    counted = Counted()
+    order = ["--slice", str(seed), "--minutes", str(turn.seconds_left / 60)]
+    usual = ["-q", "-m", "not soak and not integration"]
+    with open(os.devnull, "w") as quiet, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", quiet)
+        pytest.main([*options, *order, *usual, *paths], plugins=[counted])
+    for nodeid, text in counted.failures:
+        turn.failed(seed, f"python -m pytest '{nodeid}' {' '.join(options)}", text)
+    for folder, passed in counted.passed.items():
+        turn.count(f"tests of {folder}", passed)

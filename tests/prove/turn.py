@@ -1,0 +1,104 @@
+"""One turn of a layer: what it is to search, until when, and what it has found."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+#: The time between two writes of a turn's report, in seconds.
+_BETWEEN_WRITES = 5.0
+#: The most characters of a failure's text that a report keeps.
+_LONGEST_TEXT = 8_000
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure, with the command that repeats it from the repository's root."""
+
+    seed: int
+    command: str
+    text: str
+
+
+@dataclass
+class Report:
+    """What a turn has done so far."""
+
+    #: The seeds that the turn has taken are from its first one up to this one, exclusive.
+    next_seed: int
+    searched: dict[str, int] = field(default_factory=dict)
+    fired: dict[str, int] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    #: Why the layer can't run here, such as "Java is missing".
+    left_out: str = ""
+
+
+class Turn:
+    """A layer's turn, which ends after so many seconds.
+
+    The report is in a file and is written again while the layer works: a turn that is killed still
+    counts.
+    """
+
+    def __init__(self, seed: int, seconds: float, report: Path) -> None:
+        self._until = time.monotonic() + seconds
+        self._path = report
+        self._written = float("-inf")
+        self._searched: Counter[str] = Counter()
+        self._fired: Counter[str] = Counter()
+        self.report = Report(seed)
+
+    def goes_on(self) -> bool:
+        """Return whether time is left. Ask between items of at most a few seconds."""
+        self._write_at_times()
+        return time.monotonic() < self._until
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def next_seed(self) -> int:
+        """Return a seed that no turn of this layer has had before."""
+        self.report.next_seed += 1
+        return self.report.next_seed - 1
+
+    def count(self, what: str, many: int = 1) -> None:
+        """Count what was searched, such as histories."""
+        self._searched[what] += many
+
+    def fired(self, fault: str, many: int = 1) -> None:
+        """Count a fault that really fired, by its kind."""
+        self._fired[fault] += many
+
+    def failed(self, seed: int, command: str, text: str) -> None:
+        """Record a failure. ``command`` repeats it from the repository's root."""
+        self.report.failures.append(Failure(seed, command, text[-_LONGEST_TEXT:]))
+        self.write()
+
+    def leave_out(self, reason: str) -> None:
+        """Say why the layer can't run here, such as "Java is missing"."""
+        self.report.left_out = reason
+
+    def write(self) -> None:
+        """Write the report so far."""
+        self.report.searched = dict(self._searched)
+        self.report.fired = dict(self._fired)
+        part = self._path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(self.report)))
+        os.replace(part, self._path)
+        self._written = time.monotonic()
+
+    def _write_at_times(self) -> None:
+        if time.monotonic() - self._written > _BETWEEN_WRITES:
+            self.write()
+
+
+def read_report(path: Path) -> Report:
+    """Return the report of a turn that has ended, or was killed."""
+    found = json.loads(path.read_text())
+    found["failures"] = [Failure(**failure) for failure in found["failures"]]
+    return Report(**found)
