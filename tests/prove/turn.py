@@ -11,6 +11,8 @@ from pathlib import Path
 
 #: The time between two writes of a turn's report, in seconds.
 _BETWEEN_WRITES = 5.0
+#: A turn ends after so many failures: more of them say no more.
+_MOST_FAILURES = 5
 #: The most characters of a failure's text that a report keeps.
 _LONGEST_TEXT = 8_000
 
@@ -53,9 +55,12 @@ class Turn:
         self.report = Report(seed)
 
     def goes_on(self) -> bool:
-        """Return whether time is left. Ask between items of at most a few seconds."""
+        """Return whether the turn goes on: time is left, and it has not failed often.
+
+        Ask between items of at most a few seconds.
+        """
         self._write_at_times()
-        return time.monotonic() < self._until
+        return time.monotonic() < self._until and len(self.report.failures) < _MOST_FAILURES
 
     @property
     def seconds_left(self) -> float:
