@@ -37,6 +37,8 @@ read_parquet ThreadPoolExecutor flock AWS_ENDPOINT_URL aws_region azure_storage_
 current_timestamp current_date timestamp_ntz date binary day NA on_event _ x c a_x2Db
 """
 OF_OTHERS = frozenset(_OTHERS.split())
+#: Tokens with the text of strings; from Python 3.12 on, an f-string's is one of its own.
+TEXTS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 
 
 @cache
@@ -56,7 +58,7 @@ def words(source: str) -> set[str]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME:
             found.add(token.string)
-        elif token.type == tokenize.STRING and token.start[0] not in docstrings:
+        elif token.type in TEXTS and token.start[0] not in docstrings:
             found.update(WORD.findall(token.string))
     return found
 

@@ -114,9 +114,9 @@ def test_import_lakevilla_loads_no_module_of_the_demo_the_tests_or_the_command_l
     [
         ("import lakevilla", 100),
         ("import lakevilla as lv; lv.ConflictError, lv.Settings, lv.CommitResult, dir(lv)", 100),
-        ("from lakevilla.cli.app import app; app(['--help'], standalone_mode=False)", 390),
+        ("from lakevilla.cli.app import app; app(['--help'], standalone_mode=False)", 400),
         ("from lakevilla.cli.app import app; app(['sql', '--help'], standalone_mode=False)", 490),
-        ("from lakevilla.cli.app import app; app(['--version'], standalone_mode=False)", 390),
+        ("from lakevilla.cli.app import app; app(['--version'], standalone_mode=False)", 400),
     ],
 )
 def test_import_and_help_load_no_slow_modules(code: str, most: int) -> None:
