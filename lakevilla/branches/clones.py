@@ -264,10 +264,16 @@ def tables_of(head: Head, name: str) -> Program[dict[str, TableState]]:
 
 
 def files_elsewhere(context: Context, head: Head, location: str) -> Program[set[str]]:
-    """Return the objects outside of a table's directory that it needs, by HEAD and its log."""
+    """Return the objects outside of a table's directory that it needs, by HEAD or by its log.
+
+    Readers of the log alone still need what a pending commit removes, and so does a replay of it.
+    """
     tail = yield from refresh(context, location)
     view = yield from build_view(context, head, location, tail)
-    needed = yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
+    table_format = context.formats.of(view.snapshot)
+    needed = yield from table_format.objects_of(view.snapshot)
+    if view.placement.overlay and tail.tip >= 0:
+        needed |= yield from table_format.objects_of(tail.snapshot)
     return outside(context, needed)
 
 
@@ -293,8 +299,7 @@ def _needs_it(context: Context, head: Head, location: str) -> Program[bool]:
         return False
     if not head.tables[location].pending:
         return True
-    # Pending commits may have removed these files, but the log still names them for readers of the
-    # log: publish first.
+    # Perhaps only the log names them, and a pending commit removes them: publish first.
     yield from publish_table(context, head, location)
     return bool((yield from files_elsewhere(context, head, location)))
 

@@ -15,9 +15,11 @@ from tests.contract.foreign_readers import Format, read_by_others
 from tests.property.position_deletes import delete_positions
 from tests.support.foreign_changes import delete_by_vector
 from tests.support.places import Place
+from tests.support.stores import unpublished
 from tests.support.tables import accounts, values
 
 ROWS = [{"id": 1, "n": 10}, {"id": 2, "n": 20}]
+LOG = {"delta": "/_delta_log/", "iceberg": "/metadata/"}
 
 
 @pytest.fixture
@@ -206,6 +208,21 @@ def test_a_clone_is_not_deleted_while_a_table_needs_files_that_it_keeps(shop: lv
         shop.delete_ref("dev")
     shop.drop_table("dev/orders")
     shop.delete_ref("dev")
+
+
+def test_a_clone_does_not_end_before_the_logs_of_its_tables_show_that_they_need_no_file_of_it(
+    shop: lv.Lake, kind: Format
+) -> None:
+    shop.clone("other", "trial")
+    append(shop, "trial")
+    with unpublished(shop, lambda key: key.startswith("trial/") and LOG[kind] in key):
+        shop.run(lambda txn: txn.overwrite("trial", [{"id": 9, "n": 90}]), wait="decided")
+        with pytest.raises(lv.StoreError):
+            shop.delete_ref("trial")
+    shop.delete_ref("trial")
+    shop.drop_table("other", delete_data=True)
+    for found in read_by_others(Path(shop.root) / "trial", kind).values():
+        assert found["id"].to_pylist() == [9]
 
 
 def test_foreign_readers_of_a_written_iceberg_clone_find_the_files_of_the_source(
