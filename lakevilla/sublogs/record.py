@@ -98,9 +98,11 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a table that the transaction is bound to.
 
     The state is the log up to ``logged`` with the commits in ``overlay`` (sequence, txn, hash,
-    base) laid over. ``state`` is HEAD's entry of the table, or null if there was none, as JSON that
-    ``global_log`` decodes. ``clone`` is the id of the clone that shows the table, if one does;
-    ``catalog`` is the key of the table's pointer in a catalog, which HEAD may not have yet.
+    base) laid over; ``epochs`` are those of the branches in whose directories these are, one for
+    each, or none if all are in the lake's. ``state`` is HEAD's entry of the table, or null if there
+    was none, as JSON that ``global_log`` decodes. ``clone`` is the id of the clone that shows the
+    table, if one does; ``catalog`` is the key of the table's pointer in a catalog, which HEAD may
+    not have yet.
     """
 
     logged: int
@@ -113,6 +115,7 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     format: FormatName = "delta"
     clone: str = ""
     catalog: str = ""
+    epochs: tuple[str, ...] = ()
 
 
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -245,9 +245,10 @@ def sublog_of(txn: TransactionState) -> Sublog:
 
 def _saved_table(working: Working) -> SavedTable:
     view = working.view
+    overlay = view.placement.overlay
     return SavedTable(
         view.placement.logged,
-        tuple((ref.sequence, ref.txn, ref.hash, ref.base) for ref in view.placement.overlay),
+        tuple((ref.sequence, ref.txn, ref.hash, ref.base) for ref in overlay),
         view.placement.hidden,
         view.probed,
         working.probed,
@@ -255,6 +256,7 @@ def _saved_table(working: Working) -> SavedTable:
         working.snapshot.format,
         "" if view.mount is None else view.mount.entry.id,
         working.snapshot.catalog,
+        tuple(ref.epoch for ref in overlay) if any(ref.epoch for ref in overlay) else (),
     )
 
 
@@ -412,8 +414,10 @@ def working_of(
 ) -> Program[Working]:
     """Return a table's state to which the transaction was bound, built again from its sublog."""
     context, txn_id = txn.context, txn.id
-    refs = tuple(PendingRef(*ref) for ref in saved.overlay)
+    epochs = saved.epochs or ("",) * len(saved.overlay)
     try:
+        pairs = zip(saved.overlay, epochs, strict=True)
+        refs = tuple(PendingRef(*ref, epoch) for ref, epoch in pairs)
         state = _states.decode(saved.state)
     except (ValueError, RecursionError) as error:
         raise CorruptObject(

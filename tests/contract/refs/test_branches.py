@@ -650,6 +650,21 @@ def test_a_saved_transaction_is_resumed_on_the_branch_where_it_began(lake: lv.La
         assert stock(other).get("gin") == (None if other is lake else 3)
 
 
+def test_another_process_resumes_a_transaction_above_the_commits_of_its_branch(
+    lake: lv.Lake,
+) -> None:
+    shop(lake)
+    lake.branch("etl")
+    etl = lake.on("etl")
+    etl.run(put_in("jam", 2))
+    saved = etl.transaction()
+    saved.update("stock", {"qty": "qty + 1"}, where="true")
+    saved.save()
+    with lv.connect(lake.root) as other:
+        other.on("etl").resume(saved.id).commit()
+        assert stock(other.on("etl")) == {"tea": 6, "jam": 3}
+
+
 def test_a_ref_of_a_lake_without_refs_is_told_how_to_be_made(tmp_path: Path) -> None:
     with (
         lv.connect(tmp_path) as lake,
