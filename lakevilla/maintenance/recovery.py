@@ -25,10 +25,8 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.history import went_back
 from lakevilla.global_log.repo import (
-    LakeFile,
     commits_since,
     fetch_sound,
-    lake_key,
     load_names,
     load_tables,
 )
@@ -46,16 +44,13 @@ from lakevilla.lake.table_log import (
     refresh,
     snapshot_at,
 )
-from lakevilla.lake.tables.claims import restore_claims
+from lakevilla.lake.tables.claims import adopt_claims, restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.lake.view import build_view, is_another, place
 from lakevilla.maintenance.stale_places import Swept, give_up_places
 from lakevilla.results import Finding, Report
-from lakevilla.store.base import ANY
-from lakevilla.store.codec import FORMAT, encode
 from lakevilla.store.effects import (
     Program,
-    Put,
     delete,
     list_objects,
     parallel,
@@ -326,7 +321,11 @@ def adopt_lake(context: Context) -> Program[None]:
     belong to the old lake and are left out.
     """
     held = yield from context.head()
-    if held is None or held.head.root == context.root:
+    if held is None:
+        return
+    if held.head.root == context.root:
+        if held.head.adopted:  # perhaps by a client that died before it had written the claims
+            yield from adopt_claims(context, held.head)
         return
     yield from load_tables(held.head)
     for location, state in held.head.tables.items():
@@ -367,14 +366,7 @@ def adopt_lake(context: Context) -> Program[None]:
         )
 
     head = yield from replace_until_stored(context, change, adopting=True)
-    # The copied claims name the old lake, so claim the tables for the new one.
-    yield from load_tables(head)
-    nonce, lake_id, root = context.ids.nonce(), head.lake_id, head.root
-    claims = {
-        location: LakeFile(FORMAT, nonce, lake_id, root, table_id=state.table_id)
-        for location, state in head.tables.items()
-    }
-    yield from parallel([Put(lake_key(one), encode(claim), ANY) for one, claim in claims.items()])
+    yield from adopt_claims(context, head)
 
 
 # -------------------- cancelled commits

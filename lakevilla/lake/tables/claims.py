@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterable
 
 import msgspec
 
-from lakevilla.errors import LakeVillaError
+from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import NOWHERE, Head, TableState
 from lakevilla.global_log.repo import (
     LakeFile,
@@ -19,8 +19,8 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.lake.context import Context
 from lakevilla.results import Finding
-from lakevilla.store.base import Found, Match, Refused, Stored, Token
-from lakevilla.store.codec import decode, encode
+from lakevilla.store.base import ANY, Found, Match, Refused, Stored, Token
+from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, parallel, put, some_at_once
 from lakevilla.store.location import is_external
 
@@ -111,6 +111,54 @@ def restore_claims(
     ]
     found = yield from some_at_once(_restore(context, head, location, names) for location in live)
     return [finding for finding in found if finding is not None]
+
+
+def adopt_claims(context: Context, head: Head) -> Program[None]:
+    """Write an adopted lake's id, root and names into its tables' claims, which name the old lake.
+
+    A claim of any other lake stays, and a table that was released gets none. To do it twice changes
+    nothing.
+
+    Raises
+    ------
+    StoreError
+        A claim could not be written.
+    """
+    yield from load_tables(head)
+    yield from load_names(head)
+    names = _names(head)
+    yield from some_at_once(
+        _adopt(context, head, location, names.get(location, ()))
+        for location in head.tables
+        if not is_external(location)
+    )
+
+
+def _adopt(context: Context, head: Head, location: str, aliases: tuple[str, ...]) -> Program[None]:
+    key, state = lake_key(location), head.tables[location]
+    held = yield from held_claim(location)
+    owner = None if held is None or not held[0].lake_id else held[0]
+    if owner is None and state.dropped:
+        return
+    if owner is not None and owner.lake_id not in head.former:
+        return
+    claim = LakeFile(
+        FORMAT,
+        context.ids.nonce(),
+        head.lake_id,
+        head.root,
+        aliases,
+        state.catalog,
+        renamed=head.names.get(location) == NOWHERE,
+        table_id=state.table_id,
+    )
+    # Without a condition: a copy of a lake may be on a store that only creates.
+    outcome = yield from put(key, encode(claim), ANY)
+    if not isinstance(outcome, Stored):
+        raise StoreError(
+            f"{key} was not stored, so another lake may claim table {location}: adopt again",
+            table=location,
+        )
 
 
 def _is_out(context: Context, location: str) -> Program[bool]:

@@ -14,6 +14,7 @@ from lakevilla.global_log import head
 from lakevilla.store.base import WrappedStore
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
+from tests.support.stores import unpublished
 from tests.support.tables import values
 
 HEAD = "_lakevilla/HEAD.json"
@@ -86,6 +87,47 @@ def test_refs_of_an_adopted_lake_are_found_again(place: Place, tmp_path: Path) -
     assert head_of(copy)["former"] == [old]
     rebuild(copy)
     check_refs(copy)
+
+
+def test_names_of_an_adopted_lake_are_found_again(place: Place, tmp_path: Path) -> None:
+    with place.connect() as lake:
+        lake.create_table("t", [{"id": 1}])
+        lake.rename_table("t", "shop")
+    copy = Place(str(tmp_path / "copy"))
+    shutil.copytree(place.root, copy.root)
+    with copy.connect() as lake:
+        assert lake.doctor(adopt=True).ok
+    rebuild(copy)
+    with copy.connect() as lake:
+        assert list(lake) == ["shop"]
+
+
+def test_an_interrupted_adoption_is_finished_by_the_next_one(place: Place, tmp_path: Path) -> None:
+    with place.connect() as lake:
+        lake.create_table("t", [{"id": 1}])
+    copy = Place(str(tmp_path / "copy"))
+    shutil.copytree(place.root, copy.root)
+    with copy.connect() as lake:
+        with unpublished(lake, lambda key: key.endswith("lake.json")), pytest.raises(lv.StoreError):
+            lake.doctor(adopt=True)
+        assert lake.doctor(adopt=True).ok
+        assert lake.recover().findings == ()
+
+
+def test_an_adopted_lake_takes_no_table_that_another_lake_has_taken_over(
+    place: Place, tmp_path: Path
+) -> None:
+    with place.connect() as lake:
+        lake.create_table("inner/t", [{"id": 1}])
+        lake.unregister("inner/t")
+    moved = Place(str(tmp_path / "moved"))
+    shutil.move(place.root, moved.root)
+    with lv.connect(f"{moved.root}/inner") as inner:
+        inner.register("t")
+    with moved.connect() as lake:
+        lake.doctor(adopt=True)
+    with lv.connect(f"{moved.root}/inner") as inner:
+        assert inner.recover().findings == ()
 
 
 @pytest.mark.parametrize("how", ["rebuilt", "reset"])
