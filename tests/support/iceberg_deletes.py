@@ -38,8 +38,13 @@ def data_files(table: Table) -> list[str]:
     return sorted(task.file.file_path for task in table.scan().plan_files())
 
 
-def deleting(table: Table, rows: Mapping[str, Sequence[int]]) -> TableChange:
-    """Return the request that deletes rows by their places in data files, by one file for all."""
+def deleting(
+    table: Table, rows: Mapping[str, Sequence[int]], *, alone: bool = False
+) -> TableChange:
+    """Return the request that deletes rows by their places in data files, by one file for all.
+
+    ``alone``: it drops all deletes that the table had.
+    """
     pairs = [(file, place) for file, places in rows.items() for place in places]
     columns = {
         2147483546: pa.field("file_path", pa.string(), False),
@@ -53,7 +58,7 @@ def deleting(table: Table, rows: Mapping[str, Sequence[int]]) -> TableChange:
         ],
         schema=pa.schema(fields),
     )
-    return _request(table, listed, DataFileContent.POSITION_DELETES, None)
+    return _request(table, listed, DataFileContent.POSITION_DELETES, None, alone=alone)
 
 
 def deleting_by_value(table: Table, column: str, values: Sequence[int]) -> TableChange:
@@ -66,7 +71,12 @@ def deleting_by_value(table: Table, column: str, values: Sequence[int]) -> Table
 
 
 def _request(
-    table: Table, listed: pa.Table, content: DataFileContent, equality_ids: list[int] | None
+    table: Table,
+    listed: pa.Table,
+    content: DataFileContent,
+    equality_ids: list[int] | None,
+    *,
+    alone: bool = False,
 ) -> TableChange:
     before, number = table.current_snapshot(), uuid4().int >> 66
     assert before is not None
@@ -95,7 +105,9 @@ def _request(
     with write_manifest_list(
         2, output, number, before.snapshot_id, sequence, "deflate"
     ) as manifests:
-        manifests.add_manifests([writer.to_manifest_file(), *before.manifests(table.io)])
+        known = before.manifests(table.io)
+        kept = [one for one in known if not alone or one.content is ManifestContent.DATA]
+        manifests.add_manifests([writer.to_manifest_file(), *kept])
     snapshot = {
         "snapshot-id": number,
         "parent-snapshot-id": before.snapshot_id,

@@ -461,6 +461,27 @@ def test_a_request_whose_decision_has_no_answer_is_never_refused(
     assert ids(lake) == [1, 2, 3, 4]
 
 
+class Full(WrappedStore):
+    """Take no version of the table t, as if other clients were always first."""
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        is_version = key.startswith("t/metadata/v") and key.endswith(".metadata.json")
+        return Refused() if is_version else self.inner.put(key, body, condition)
+
+
+def test_a_request_that_is_in_no_log_in_time_is_not_done(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    change = client.request(client.load("t"), append)
+    impatient = lv.Settings(publish_timeout_seconds=0.01, retry_base_seconds=0.001)
+    with lv.connect(lake.root, settings=impatient) as gateway:
+        gateway.tables()
+        inside(gateway).store = Full(inside(gateway).store)
+        assert give(gateway, [change]).outcome == "unknown"
+    assert give(lake, [change]).outcome == "done", "asked again"
+    assert ids(lake) == [1, 2, 3, 4]
+
+
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_request_for_a_table_that_has_left_the_lake_is_not_refused(
@@ -765,6 +786,18 @@ def test_a_key_of_other_tables_is_refused(lake: lv.Lake, client: IcebergClient) 
     answer = give(lake, [other], key="k")
     assert answer.outcome == "invalid"
     assert "idempotency key" in answer.message
+    assert "owner" not in client.load("u").metadata.properties
+
+
+def test_a_key_that_has_committed_a_part_of_the_tables_is_refused(
+    lake: lv.Lake, client: IcebergClient
+) -> None:
+    one, other = (
+        TableChange(name, (), client.request(client.load(name), set_a_property).updates)
+        for name in ("t", "u")
+    )
+    assert give(lake, [one], key="k").outcome == "done"
+    assert give(lake, [one, other], key="k").outcome == "invalid"
     assert "owner" not in client.load("u").metadata.properties
 
 

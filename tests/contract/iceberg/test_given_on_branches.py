@@ -261,3 +261,15 @@ def test_deletes_that_can_not_be_read_are_refused_on_a_branch(
     file.write_bytes(b"no file of Parquet")
     answer = give(etl, [request])
     assert (answer.outcome, ids(etl)) == ("invalid", [1, 2, 3])
+
+
+def test_deletes_that_would_bring_rows_back_are_refused_on_a_branch(
+    etl: lv.Lake, client: IcebergClient
+) -> None:
+    """The request deletes as many rows of the file as are deleted, and others."""
+    (path,) = data_files(client.load("t"))
+    assert give(etl, [deleting(client.load("t"), {path: [0]})]).outcome == "done"
+    left = ids(etl)
+    answer = give(etl, [deleting(client.load("t"), {path: [1]}, alone=True)])
+    assert (answer.outcome, ids(etl)) == ("unsupported", left)
+    assert "would come back" in answer.message

@@ -11,6 +11,7 @@ import lakevilla as lv
 from lakevilla.global_log import leaves
 from lakevilla.store.base import WrappedStore
 from tests.support.inside import inside
+from tests.support.tables import values
 
 _NO_WAIT = lv.Settings(max_age_seconds=0, outcome_retention_seconds=0, reuse_after_seconds=0)
 _ROWS = [{"id": number} for number in range(3)]
@@ -250,3 +251,21 @@ def test_gc_deletes_files_of_a_deleted_branch_in_a_deleted_tables_directory(
         lake.gc()
         lake.gc()
         assert _of_branches(tmp_path) == set()
+
+
+@pytest.mark.usefixtures("marks_in_small_files")
+def test_gc_keeps_the_vectors_of_a_rebased_branchs_earliest_epoch(tmp_path: Path) -> None:
+    marked = {"delta.enableDeletionVectors": "true"}
+    with _connect(tmp_path) as lake:
+        lake.create_table("t", [{"id": n} for n in range(100)], properties=marked)
+        lake.create_table("u", [{"id": 1}])
+        lake.branch("etl")
+        lake.on("etl").run(lambda txn: txn.delete("t", where="id = 0"))
+        for number in (2, 3):
+            lake.run(lambda txn, n=number: txn.append("u", [{"id": n}]))
+            lake.rebase("etl")
+        lake.gc()
+    with _connect(tmp_path) as lake:
+        assert values(lake.on("etl").read("t")) == list(range(1, 100))
+        lake.merge("etl", delete=True)
+        assert values(lake.read("t")) == list(range(1, 100))

@@ -11,9 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 import lakevilla as lv
+from lakevilla.ids import Ids
 from tests.support.inside import inside
 from tests.support.places import Place
-from tests.support.stores import InterruptedStore, interrupted, is_entry, is_head
+from tests.support.stores import InterruptedStore, Later, interrupted, is_entry, is_head
 from tests.support.tables import accounts, values
 
 DAY = 24 * 3600
@@ -189,6 +190,24 @@ def test_vacuum_keeps_files_read_by_a_saved_transaction_until_it_ends(
         txn.abort()
         lake.gc()
         assert len(vacuum_now(lake)) == 1
+
+
+def test_vacuum_keeps_files_read_by_a_saved_transaction_whose_clock_is_ahead(
+    place: Place, lake: lv.Lake
+) -> None:
+    with place.connect() as other:
+        fast = Later()
+        fast.ahead_seconds = 7 * DAY
+        inside(other).context.ids = Ids(fast)
+        txn = other.transaction(read_only=False)
+        assert txn.read("t").num_rows == 4
+        txn.append("t", accounts(1))
+        txn.save()
+        with lake.transaction() as rival:
+            rival.update("t", {"balance": "balance + 1"}, where="true")
+        age(place)
+        assert vacuum_now(lake) == []
+        txn.abort()
 
 
 def test_vacuum_keeps_the_old_and_new_files_of_an_unpublished_commit(

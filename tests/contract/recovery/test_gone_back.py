@@ -12,7 +12,10 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
+from lakevilla.ids import Ids
+from tests.support.inside import inside
 from tests.support.places import Place, make_place
+from tests.support.stores import Later
 from tests.support.tables import values
 
 HEAD = "_lakevilla/HEAD.json"
@@ -221,6 +224,20 @@ def test_a_branch_whose_head_was_set_back_is_reported(one_place: Place) -> None:
         lake.on("b")
 
 
+def test_a_branch_whose_head_was_set_back_to_before_a_merge_is_reported(one_place: Place) -> None:
+    with one_place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.branch("etl")
+        (head,) = Path(one_place.root, "_lakevilla/branches").glob("*/HEAD.json")
+        lake.on("etl").run(lambda txn: txn.append("a", [{"id": 2}]))
+        old = head.read_bytes()
+        lake.on("etl").run(lambda txn: txn.append("a", [{"id": 3}]))
+        lake.merge("etl")
+    head.write_bytes(old)
+    with one_place.connect() as lake, pytest.raises(lv.CorruptObject, match="was set back"):
+        lake.on("etl")
+
+
 def test_a_branch_whose_head_was_set_back_is_reported_though_it_is_protected(
     one_place: Place,
 ) -> None:
@@ -282,3 +299,17 @@ def test_foreign_tables_below_a_root_are_not_taken_for_a_lost_lake(one_place: Pl
         assert not lake.exists()
         lake.create_table("z", [{"id": 1}])
         assert values(lake.read("z")) == [1]
+
+
+def test_a_reset_head_fences_all_that_the_head_before_it_has_fenced(one_place: Place) -> None:
+    """The client that resets HEAD has a clock that is a day behind."""
+    with one_place.connect(settings=SOON) as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.gc()
+    before = head_of(one_place)
+    with one_place.connect() as lake:
+        slow = Later()
+        slow.ahead_seconds = -24 * 3600
+        inside(lake).context.ids = Ids(slow)
+        lake.recover(reset_head=before["replacement"])
+    assert head_of(one_place)["floor"] >= before["floor"]

@@ -21,6 +21,7 @@ from tests.property.position_deletes import delete_positions
 from tests.support.foreign_changes import delete_by_vector
 from tests.support.inside import inside
 from tests.support.places import Place
+from tests.support.stores import unpublished
 from tests.support.tables import accounts, values
 from tests.support.traces import cost
 
@@ -374,6 +375,20 @@ def test_a_branch_of_a_kept_tag_can_be_written_tagged_compared_and_merged(
         assert rows(other, "reached") == there
         assert {row["sku"]: row["qty"] for row in rows(other)} == want | {"ham": 9}
         assert other.doctor(files=True).ok
+
+
+def test_a_branch_of_a_kept_tag_has_what_was_unpublished_at_the_tag_once(lake: lv.Lake) -> None:
+    lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+    with unpublished(lake):
+        lake.run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 1}]), wait="decided")
+        lake.tag("closing")
+    lake.run(lambda txn: txn.update("stock", {"qty": "qty + 1"}, where="true"))
+    lake.keep("closing")
+    lake.branch("etl", at="closing")
+    with lv.connect(lake.root) as other:
+        assert [row["qty"] for row in rows(other, "etl")] == [1, 5]
+        other.on("etl").run(lambda txn: txn.update("stock", {"qty": "7"}, where="sku = 'oil'"))
+        assert [row["qty"] for row in rows(other, "etl")] == [7, 5]
 
 
 def test_keep_does_nothing_for_an_unchanged_table(lake: lv.Lake) -> None:

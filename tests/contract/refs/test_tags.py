@@ -15,6 +15,7 @@ import lakevilla as lv
 from bench.size.many_tables import lake_of
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import maps_of
+from lakevilla.store.base import WrappedStore
 from lakevilla.store.runner import Requests
 from lakevilla_testing.histories.plan import small_limits
 from tests.contract.foreign_readers import Format
@@ -90,6 +91,28 @@ def test_an_older_version_can_be_tagged_until_it_is_vacuumed(lake: lv.Lake, kind
     with pytest.raises(lv.VersionNotFound, match="is not kept as of"):
         lake.tag("gone", at=2)
     assert lake.refs() == []
+
+
+class NothingDeleted(WrappedStore):
+    def delete(self, key: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "and then with a longer retention"])
+def test_a_version_with_one_file_that_a_vacuum_is_deleting_is_not_tagged(
+    lake: lv.Lake, kind: Format, again: bool
+) -> None:
+    shop(lake, kind)
+    lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 7}]))
+    version = lake.snapshot().version
+    lake.run(lambda txn: txn.delete("stock", where="sku = 'jam'"))
+    with lv.connect(lake.root) as other:
+        inside(other).store = NothingDeleted(inside(other).store)
+        clean_up(other)
+        if again:
+            other["stock"].vacuum(dry_run=False)
+    with pytest.raises(lv.VersionNotFound, match="is not kept as of"):
+        lake.tag("gone", at=version)
 
 
 def test_a_tag_includes_a_commit_of_another_client(lake: lv.Lake) -> None:

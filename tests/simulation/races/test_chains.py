@@ -279,6 +279,33 @@ def test_a_turn_that_is_given_back_leaves_nothing_in_the_chain():
     assert moved(simulation) == sum(AMOUNTS)
 
 
+def test_a_members_reads_are_validated_though_a_later_transaction_has_left_the_chain():
+    simulation = lake()
+
+    def program(client):
+        context = context_of(client)
+        first, second = (begin(client, context=context) for _ in range(2))
+        yield from take_turn(first, "move")
+        with first.turn.used():
+            yield from read(first, "a", "id = 0")
+            yield from set_to(first, "b", 7)
+        link = chain.Waiting(first, 0)
+        first.turn.waiting = link
+        chain_of(context).end_turn(first.turn, undo=False)
+        yield from take_turn(second, "move")
+        yield from move(second, 1)
+        yield from end(second)
+        rival = begin(client)
+        yield from set_to(rival, "a", 7)
+        yield from commit(rival)
+        with pytest.raises(ConflictError, match=f"transaction {first.id} was performed after"):
+            yield from commit(first)
+
+    simulation.add("threads", program)
+    simulation.run()
+    assert balances(simulation)["b"][0] != 7
+
+
 def _leaves_behind(context, client, monkeypatch, *, holder):
     """Interrupt the only member of a chain, while another transaction has the turn or none has."""
     first, second = (begin(client, context=context) for _ in range(2))

@@ -6,6 +6,7 @@ import pytest
 
 from lakevilla.errors import CorruptObject
 from lakevilla.global_log import numbered_log
+from lakevilla.global_log.head_log import MOST_RECENT, RECENT_PREFIX, too_old
 from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Parallel
@@ -132,3 +133,9 @@ def test_an_entry_deleted_by_hand_is_reported_with_its_key(known):
     with pytest.raises(CorruptObject, match=f"{20:020}.json is missing") as caught:
         found(store, known)
     assert caught.value.key == entry_key(PREFIX, 20)
+
+
+def test_the_newest_copies_of_head_are_not_too_old():
+    keys = [entry_key(RECENT_PREFIX, number) for number in range(MOST_RECENT + 3)]
+    assert too_old(keys) == keys[:3]
+    assert too_old(keys[:MOST_RECENT]) == []

@@ -244,6 +244,13 @@ def test_a_tag_of_some_tables_has_only_the_named_tables_of_a_clone(shop: lv.Lake
         shop.on("some").read("dev/eu/stock")
 
 
+def test_a_tag_of_the_version_before_a_clone_does_not_show_the_clone(shop: lv.Lake) -> None:
+    made = shop.clone("other", "trial").version
+    append(shop, "other")
+    assert "trial" in names(shop.on(shop.tag("since", at=made).name))
+    assert "trial" not in names(shop.on(shop.tag("before", at=made - 1).name))
+
+
 def test_operations_that_need_a_log_are_refused_on_a_clone_without_one(shop: lv.Lake) -> None:
     shop.clone("prod", "dev")
     table = shop.table("dev/orders")

@@ -325,3 +325,13 @@ def test_a_group_of_included_appends_equals_the_same_commits_one_by_one(seed: in
         assert {ref.txn for ref in one_by_one.tables[table].pending} <= waiting
     in_time = [one for _, _, one in owners if base.replacement <= one.last_replaced]
     assert [one for _, _, one in fitting] == in_time, "within the window appends always fit"
+
+
+def test_a_pending_commit_that_the_owner_has_not_found_in_the_log_stays(lake: MemoryLake) -> None:
+    for number in (7, 8, 9):
+        lake.peer().decide("a", number)
+    state = lake.head.tables["a"]
+    claim = proposal(lake, 10).commits[0].tables["a"]
+    first, *others = state.pending
+    moved = fold._moved(state, replace(claim, logged=state.published + 1, upto=first.sequence))
+    assert moved.pending == tuple(others)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 import lakevilla as lv
-from lakevilla.lake.publishing.outcome import abort, fence, outcome
+from lakevilla.lake.publishing.outcome import abort, fence, is_forgotten, outcome
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.store.base import Unknown
 from lakevilla.transaction.commit.decide import decide
@@ -114,3 +115,11 @@ def test_a_transaction_older_than_the_kept_history_has_an_unknown_outcome(
     assert late.run(outcome(late.context, older)).state == "expired"
     with pytest.raises(lv.InvalidOperation, match="not known"):
         late.run(abort(late.context, older))
+
+
+def test_the_last_forgotten_transaction_is_not_called_aborted(lake: MemoryLake) -> None:
+    txn = lake.peer().decide("a", 7)
+    head = msgspec.structs.replace(lake.head, floor=txn.id, forgotten=txn.id)
+    assert is_forgotten(head, txn.id)
+    lake.pass_by(1)
+    assert not is_forgotten(head, lake.peer().begin().id)

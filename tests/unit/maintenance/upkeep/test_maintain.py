@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from lakevilla.maintenance.upkeep import lease
@@ -10,7 +11,7 @@ from lakevilla.maintenance.upkeep.maintain import maintain
 from lakevilla.maintenance.upkeep.tasks import TASKS
 from lakevilla.results import Report
 from lakevilla.store.base import ANY
-from lakevilla.store.codec import encode
+from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Put, sleep
 from lakevilla_testing.world.heartbeat import SimulatedHeartbeat
 from tests.support.simulated.memory_lake import MemoryLake, Peer
@@ -262,3 +263,15 @@ def test_maintain_works_without_leases_on_a_store_that_can_not_replace_objects()
     assert works(lake.peer()).ok
     assert lake.version("a") == 50
     assert not lake.keys("_lakevilla/maintenance/")
+
+
+def test_a_task_that_a_client_with_a_fast_clock_has_done_is_not_put_off_until_that_time(
+    lake: MemoryLake,
+) -> None:
+    works(lake.peer(), "gc")
+    key = task_key("gc")
+    record = decode(key, lake.store.objects[key].body, TaskRecord)
+    ahead = msgspec.structs.replace(record, done_ms=record.done_ms + int(30 * DAY * 1000))
+    lake.store.apply(Put(key, encode(ahead), ANY))
+    lake.peer().commit(lake.peer().appending("a", 7))
+    assert "not due" not in notes(works(lake.peer(), "gc"))["gc"]

@@ -159,6 +159,7 @@ def test_a_client_whose_clock_is_behind_the_floor_combines_transactions(lake: Me
         "by log entry",
         "queued",
         "with metadata",
+        "with an application's version",
         "validated by rules",
     ],
 )
@@ -170,6 +171,7 @@ def test_a_transaction_of_which_something_was_seen_or_is_its_own_commits_by_itse
     options: dict[str, Any] = {
         "alone": {"alone": True},
         "with metadata": {"metadata": {"by": "me"}},
+        "with an application's version": {"applications": {"job": 3}},
         "validated by rules": {"validation": "rules"},
         "queued": {"features": Feature.R | Feature.I | Feature.CT},
         "by log entry": {"features": Feature.R},
