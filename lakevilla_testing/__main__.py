@@ -1,4 +1,7 @@
-"""``python -m lakevilla_testing``: run histories of the real protocol, or show one again."""
+"""``python -m lakevilla_testing``: run histories of the real protocol, or show one again.
+
+It also lists the bugs that are planted to see that tests find them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from typing import get_args
 from lakevilla_testing.histories.campaign import figures, replay
 from lakevilla_testing.histories.drawn import KINDS
 from lakevilla_testing.histories.plan import LakeFormat, Plan
+from lakevilla_testing.planted.every import PLANTED, planted_by_environment
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,10 +29,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     many = commands.add_parser("run", help="run many histories and count what happened")
     many.add_argument("--seeds", default="0..1000", metavar="A..B", help="from A up to B - 1")
     many.add_argument("--processes", type=int, default=1)
+    commands.add_parser("planted", help="list the planted bugs, each with what finds it")
     for command in (again, many):
         command.add_argument("--formats", choices=get_args(LakeFormat), default="delta")
         command.add_argument("--kind", choices=KINDS, default="all", help="what the plan is of")
     given = parser.parse_args(arguments)
+    if given.command == "planted":
+        return _list_planted()
+    with planted_by_environment():
+        return _run_or_replay(parser, given)
+
+
+def _run_or_replay(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if given.command == "replay":
         return _replay(given.seed, KINDS[given.kind](given.seed, given.formats))
     first, _, end = given.seeds.partition("..")
@@ -36,6 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--seeds takes two numbers, such as 0..1000, not {given.seeds!r}")
     seeds = range(int(first), int(end))
     return _run(seeds, max(1, given.processes), given.formats, given.kind)
+
+
+def _list_planted() -> int:
+    for name, bug in sorted(PLANTED.items()):
+        histories = f"histories from seed {bug.first_seed}"
+        print(f"{name:44} {bug.found_by or (histories if bug.for_histories else 'its own test')}")
+    print(f"{len(PLANTED)} planted bugs")
+    return 0
 
 
 def _replay(seed: int, plan: Plan) -> int:

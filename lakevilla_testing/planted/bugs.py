@@ -19,7 +19,8 @@ class PlantedBug:
     """A planted bug.
 
     ``focus`` are the fields of the plan in which the bug is searched for, from ``first_seed`` on. A
-    bug that needs a rare race is found by a test that plays this race, and not by histories.
+    bug that needs a rare race is found by a test that plays this race, and not by histories; of a
+    bug that is an edit (``edits``), ``found_by`` is the name of this test.
     """
 
     name: str
@@ -27,6 +28,7 @@ class PlantedBug:
     focus: dict[str, Any] = field(default_factory=dict)
     first_seed: int = 0
     for_histories: bool = True
+    found_by: str = ""
 
     def plan(self, seed: int) -> Plan:
         usual: dict[str, Any] = {

@@ -1,5 +1,10 @@
 """Every planted bug by its name: each file of this folder adds its own when it is imported."""
 
+import os
+from contextlib import AbstractContextManager, nullcontext
+from difflib import get_close_matches
+from typing import Any
+
 from lakevilla_testing.planted import (
     applied,
     branches,
@@ -23,6 +28,7 @@ from lakevilla_testing.planted import (
     row_ids,
     shown,
     sizes,
+    slips,
 )
 from lakevilla_testing.planted.bugs import PLANTED
 
@@ -50,4 +56,27 @@ __all__ = [
     "row_ids",
     "shown",
     "sizes",
+    "slips",
 ]
+
+
+#: The environment variable that names the bug to plant in a process.
+VARIABLE = "LAKEVILLA_PLANTED"
+
+
+def planted_by_environment() -> AbstractContextManager[Any]:
+    """Return a context with the planted bug that the environment names, if it names one.
+
+    Raises
+    ------
+    KeyError
+        No bug has that name; the error has the nearest names.
+    """
+    name = os.environ.get(VARIABLE, "")
+    if not name:
+        return nullcontext()
+    if name not in PLANTED:
+        near = get_close_matches(name, PLANTED) or ["`python -m lakevilla_testing planted`"]
+        raise KeyError(f"{VARIABLE}: there is no planted bug {name!r}: see {', '.join(near)}")
+    planted: AbstractContextManager[Any] = PLANTED[name].plant()
+    return planted

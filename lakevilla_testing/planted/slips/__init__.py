@@ -1,0 +1,25 @@
+"""Slips: planted bugs that change a line of the library's text, as an edit of it would."""
+
+from lakevilla_testing.planted.slips import (
+    cleaning,
+    gateway,
+    history,
+    keys,
+    published,
+    redone,
+    refs,
+    together,
+    vectors,
+)
+
+__all__ = [
+    "cleaning",
+    "gateway",
+    "history",
+    "keys",
+    "published",
+    "redone",
+    "refs",
+    "together",
+    "vectors",
+]
