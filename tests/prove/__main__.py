@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.prove.campaign import Ended, add, line, load, next_layer, total
-from tests.prove.layer_main import PLANTED_BUG
 from tests.prove.layers import LAYERS, Layer
 from tests.prove.page import page
-from tests.prove.turn import Failure, Report, read_report
+from tests.prove.turn import PLANTED_BUG, Failure, Report, read_report
 
 ROOT = Path(__file__).parents[2]
 #: The longest and the shortest turn, in seconds, and how long one may go on after its end: a test

@@ -10,10 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.prove.turn import Turn
-
-#: The environment variable that names the bug to plant, for a campaign that must turn red.
-PLANTED_BUG = "LAKEVILLA_PLANTED"
+from tests.prove.turn import PLANTED_BUG, Turn
 
 
 def main(run: Callable[[Turn], None]) -> None:

@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+#: The environment variable that names the bug to plant, for a campaign that must turn red.
+PLANTED_BUG = "LAKEVILLA_PLANTED"
 #: The time between two writes of a turn's report, in seconds.
 _BETWEEN_WRITES = 5.0
 #: A turn ends after so many failures: more of them say no more.
@@ -81,6 +83,8 @@ class Turn:
 
     def failed(self, seed: int, command: str, text: str) -> None:
         """Record a failure. ``command`` repeats it from the repository's root."""
+        if bug := os.environ.get(PLANTED_BUG):
+            command = f"{PLANTED_BUG}={bug} {command}"
         self.report.failures.append(Failure(seed, command, text[-_LONGEST_TEXT:]))
         self.write()
 
