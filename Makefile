@@ -16,7 +16,7 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions integrations rck models prove lint format soak clouds integration bench-smoke docs docs-check clean
+.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions integrations rck models porcupine prove lint format soak clouds integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
@@ -31,6 +31,7 @@ help:
 	@echo "make rck          Apache Iceberg's compatibility kit against lakevilla serve, in a minute"
 	@echo "make models       the explicit-state models of the protocols, with their planted flaws"
 	@echo "make prove        the campaign of all searches for faults, for HOURS (1), with a report"
+	@echo "make porcupine    the program that checks histories with Porcupine, built with Go in .cache"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
 	@echo "make docs-check   each page of it, and of the gateway, in a headless Chromium, at phone and desk width"
@@ -111,6 +112,10 @@ rck: java $(STAMP)
 
 models: $(STAMP)
 	$(BIN)/python -m models
+
+# Where Go is missing, nothing is built, and what needs it is left out.
+porcupine: $(STAMP)
+	@$(BIN)/python -m tests.support.porcupine
 
 # Each run goes on where the one before has stopped; NEW=1 begins anew.
 HOURS ?= 1

@@ -1,4 +1,5 @@
-"""``python -m lakevilla_testing``: run histories of the real protocol, or show one again.
+"""``python -m lakevilla_testing``: run histories of the real protocol, show one again, or write
+them for other checkers.
 
 It also lists the bugs that are planted to see that tests find them.
 """
@@ -12,11 +13,13 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 from lakevilla_testing.histories.campaign import figures, replay
 from lakevilla_testing.histories.drawn import KINDS
 from lakevilla_testing.histories.plan import LakeFormat, Plan
+from lakevilla_testing.outside.files import Format, Kind, write_all
 from lakevilla_testing.planted.every import PLANTED, planted_by_environment
 
 
@@ -33,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in (again, many):
         command.add_argument("--formats", choices=get_args(LakeFormat), default="delta")
         command.add_argument("--kind", choices=KINDS, default="all", help="what the plan is of")
+    files = commands.add_parser("histories", help="write histories for Elle, or for Porcupine")
+    files.add_argument("directory", type=Path)
+    files.add_argument("--format", choices=get_args(Format), required=True)
+    files.add_argument("--kind", choices=get_args(Kind), default="lists")
+    files.add_argument("--seeds", default="0..100", metavar="A..B", help="from A up to B - 1")
     given = parser.parse_args(arguments)
     if given.command == "planted":
         return _list_planted()
@@ -47,6 +55,8 @@ def _run_or_replay(parser: argparse.ArgumentParser, given: argparse.Namespace) -
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         parser.error(f"--seeds takes two numbers, such as 0..1000, not {given.seeds!r}")
     seeds = range(int(first), int(end))
+    if given.command == "histories":
+        return _histories(given.kind, given.format, seeds, given.directory)
     return _run(seeds, max(1, given.processes), given.formats, given.kind)
 
 
@@ -69,6 +79,12 @@ def _replay(seed: int, plan: Plan) -> int:
         return 0
     traceback.print_exception(error)
     return 1
+
+
+def _histories(kind: Kind, form: Format, seeds: range, directory: Path) -> int:
+    for level, count in sorted(write_all(kind, form, seeds, directory).items()):
+        print(f"{count:9}  {level}")
+    return 0
 
 
 def _run(seeds: range, processes: int, formats: LakeFormat, kind: str) -> int:

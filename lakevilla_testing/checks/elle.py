@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from lakevilla_testing.checks.history import History, Key, ListAppend, Txn, Value
+from lakevilla_testing.checks.history import History, Key, ListAppend, Recorded, Txn, Value
 
 try:
     import networkx
@@ -86,6 +86,24 @@ def check(
     """
     txns = history.txns if isinstance(history, History) else list(history)
     return _Checker(txns, final, real_time, frozenset(snapshot), unplaced or {}).anomalies()
+
+
+def unpromised(recorded: Recorded) -> list[Anomaly]:
+    """Return the anomalies of a history that its clients were promised not to see."""
+    final, unplaced = recorded.final, recorded.unplaced
+    level: Level = "linearizable" if recorded.real_time else "serializable"
+    found = check(
+        recorded.txns,
+        final=final,
+        real_time=recorded.real_time,
+        snapshot=recorded.snapshot,
+        unplaced=unplaced,
+    )
+    bad = forbidden(found, level)
+    if recorded.snapshot:
+        found = check(recorded.txns, final=final, real_time=False, unplaced=unplaced)
+        bad += forbidden(found, "snapshot")
+    return bad
 
 
 def forbidden(anomalies: Iterable[Anomaly], level: Level) -> list[Anomaly]:

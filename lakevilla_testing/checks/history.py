@@ -6,7 +6,7 @@ version order of each key is known, not guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -91,3 +91,29 @@ class History:
         """Return a value that is appended once in the history."""
         self._next_value += 1
         return self._next_value
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A whole history, with what its clients were promised.
+
+    Attributes
+    ----------
+    txns : sequence of Txn
+        Transactions in any order.
+    final : Mapping
+        The lists at the end, read when no request was under way any more.
+    real_time : bool
+        True if a transaction that ended before another began must be first.
+    snapshot : frozenset of str
+        The names of transactions that were promised snapshot isolation, or less.
+    unplaced : Mapping
+        By the name of a reader, the transactions that it has seen before they had a place in the
+        order of all commits.
+    """
+
+    txns: Sequence[Txn]
+    final: Mapping[Key, Sequence[Value]]
+    real_time: bool = True
+    snapshot: frozenset[str] = frozenset()
+    unplaced: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -34,7 +34,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.read_write import append, execute, scan
 from lakevilla_testing.checks.feed import Copy
-from lakevilla_testing.checks.history import Key, Txn, Value
+from lakevilla_testing.checks.history import Key, Recorded, Txn, Value
 from lakevilla_testing.histories.plan import TABLES, Plan
 from lakevilla_testing.tables.iceberg_reader import uri_of
 from lakevilla_testing.world.client import Client
@@ -116,6 +116,8 @@ class World:
     deleted_refs: set[str] = field(default_factory=set)
     #: The copies of the followers of the change feed.
     copies: list[Copy] = field(default_factory=list)
+    #: The history of the lists, once it was checked.
+    recorded: Recorded | None = None
 
     def value(self) -> Value:
         """Return a number that is used once in the history."""

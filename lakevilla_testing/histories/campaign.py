@@ -28,6 +28,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute, scan
+from lakevilla_testing.checks.history import Recorded
 from lakevilla_testing.histories import followers, givers, keepers, reshaping, verdict
 from lakevilla_testing.histories.attempts import (
     BALANCE,
@@ -86,6 +87,8 @@ class CampaignOutcome:
     meetings: Counter[Meeting]
     requests: int
     trace_hash: str
+    #: The history of the lists, where something was promised of what its clients have read.
+    recorded: Recorded | None = None
 
 
 class HistoryFailed(AssertionError):
@@ -158,6 +161,7 @@ def replay(
         meetings(world),
         len(simulation.trace),
         digest,
+        world.recorded,
     )
     simulation.dispose()
     return outcome, simulation.trace, error

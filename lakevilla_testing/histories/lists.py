@@ -24,6 +24,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import execute
+from lakevilla_testing.checks.history import Recorded
 from lakevilla_testing.histories import campaign, verdict
 from lakevilla_testing.histories.attempts import COLUMNS, CONTENDED, World, context_of
 from lakevilla_testing.histories.plan import SERIALIZABLE, Level, Plan
@@ -51,6 +52,8 @@ class ListHistory:
     ended: Counter[str]
     #: Pairs of committed transactions that were under way at the same time.
     overlapping: int
+    #: What its clients did and read; None if the history failed before that was known.
+    recorded: Recorded | None
 
 
 def draw(seed: int) -> Plan:
@@ -80,6 +83,17 @@ def run(seed: int) -> ListHistory:
     campaign.HistoryFailed
         With the seed.
     """
+    history, error = replay(seed)
+    if error is not None:
+        raise campaign.HistoryFailed(
+            f"seed {seed} of short histories: {type(error).__name__}: {error} ({history.plan})\n"
+            f"replay it with: lakevilla_testing.histories.lists.run({seed})"
+        ) from error
+    return history
+
+
+def replay(seed: int) -> tuple[ListHistory, Exception | None]:
+    """Run and check one history; return it, and what is wrong with it."""
     plan = draw(seed)
     source = random.Random(f"{seed}/schedule")
     made = _lake_as_log() if seed % 8 == 7 and plan.features == (_RI,) else _lake()
@@ -96,19 +110,17 @@ def run(seed: int) -> ListHistory:
     # A list that is stale by seconds still shows the tables.
     simulation.now = 3600.0
     world = World(simulation, plan)
+    failed: Exception | None = None
     try:
         campaign.play_clients(world)
         campaign.alone(world, "recoverer", lambda client: recovery.recover(context_of(client)))
         verdict.lists_are_explained(world)
     except Exception as error:
-        raise campaign.HistoryFailed(
-            f"seed {seed} of short histories: {type(error).__name__}: {error} ({plan})\n"
-            f"replay it with: lakevilla_testing.histories.lists.run({seed})"
-        ) from error
+        failed = error
     finally:
         simulation.dispose()
     committed = [a.record for a in world.attempts if a.status == "committed"]
-    return ListHistory(
+    history = ListHistory(
         plan,
         Counter(attempt.status for attempt in world.attempts),
         sum(
@@ -116,7 +128,9 @@ def run(seed: int) -> ListHistory:
             for one in committed
             for other in committed
         ),
+        world.recorded,
     )
+    return history, failed
 
 
 def _faults(plan: Plan) -> NoFaults | RandomFaults:

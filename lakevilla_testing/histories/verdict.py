@@ -18,7 +18,6 @@ from lakevilla.sublogs.operations import Given
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla_testing.checks import elle, invariants
 from lakevilla_testing.checks.feed import copies_are_as_it_was, feed_is_as_it_was
-from lakevilla_testing.checks.history import Txn
 from lakevilla_testing.checks.invariants import Violated
 from lakevilla_testing.checks.past import past_is_as_it_was
 from lakevilla_testing.checks.refs import refs_are_as_they_were
@@ -28,8 +27,8 @@ from lakevilla_testing.histories import reshaping
 from lakevilla_testing.histories.attempts import BALANCE, Try, World, context_of
 from lakevilla_testing.histories.followers import catch_up
 from lakevilla_testing.histories.givers import answers_are_true
-from lakevilla_testing.histories.places import by_place, seen_unplaced
 from lakevilla_testing.histories.plan import RECREATED, TABLES, Plan
+from lakevilla_testing.histories.recorded import record
 from lakevilla_testing.histories.records import (
     all_commits,
     ids_in_logs,
@@ -39,7 +38,6 @@ from lakevilla_testing.histories.records import (
 )
 from lakevilla_testing.tables.reader import read_rows, read_table, run_now
 from lakevilla_testing.world.client import Client
-from lakevilla_testing.world.faults import Fault
 from lakevilla_testing.world.rows import Row
 
 #: To check each of them would take longer than the history itself.
@@ -405,50 +403,8 @@ def _check_isolation(
     rows: dict[str, list[Row]],
     commits: Sequence[CommitSummary],
 ) -> None:
-    plan = world.plan
-    # Without Feature.I no transaction waits for commits that are decided and not published yet.
-    mixed = not plan.isolated and any(attempt.core.through_head for attempt in world.attempts)
-    if mixed and any(c.kind == "reconcile" for c in commits):
-        return  # reported to its owner, and not to those that had read its commit
-    final = {
-        f"{table}{row['id']}": tuple(int(text) for text in row["items"].split(",") if text)
-        for table in rows
-        if table in TABLES
-        for row in rows[table]
-        if row["id"] < 2
-    }
-    committed = set(winners.values())
-    unplaced = seen_unplaced(world, winners)
-    ahead = {reader: set().union(*seen.values()) for reader, seen in unplaced.items()}
-    records = []
-    for attempt in world.attempts:
-        record = attempt.record
-        if attempt.id in winners and attempt not in committed and not attempt.lost:
-            continue  # another process continued it
-        if attempt.kind == "resumed" and attempt not in committed:
-            continue
-        if attempt.foreign or (attempt in committed and attempt.status == "unknown"):
-            # The transaction's reads are not guaranteed: it got an error that says so, or no
-            # answer.
-            kept = [operation for operation in record.operations if hasattr(operation, "value")]
-            record = Txn(
-                record.name, record.client, record.invoked, kept, record.completed, record.status
-            )
-        records += by_place(attempt, record, unplaced)
-    # A stale list of objects may cause a stale first read; it can't make a client commit by that
-    # read.
-    in_order = not mixed and not world.simulation.fired[Fault.STALE_LIST]
-    level: elle.Level = "linearizable" if in_order else "serializable"
-    # Each transaction has its own level: the weaker level of one does not affect another. Reads of
-    # weaker levels are of one state, too.
-    lenient = {a.record.name for a in world.attempts if a.core.options.isolation == "snapshot"}
-    lenient |= {a.record.name for a in world.attempts if a.core.options.slack}
-    found = elle.check(records, final=final, real_time=in_order, snapshot=lenient, unplaced=ahead)
-    bad = elle.forbidden(found, level)
-    if lenient:
-        found = elle.check(records, final=final, real_time=False, unplaced=ahead)
-        bad += elle.forbidden(found, "snapshot")
-    if bad:
+    world.recorded = recorded = record(world, winners, rows, commits)
+    if recorded is not None and (bad := elle.unpromised(recorded)):
         raise Violated("; ".join(map(str, bad)))
 
 
