@@ -1,39 +1,102 @@
 """Check all models, or those that are named: ``python -m models [NAME ...]``.
 
 Each is checked with its rules, which must hold, and then with each planted flaw, which must show.
+``python -m models --rules`` prints which line of which model is which rule of which note.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from models import combine, given, given_branch, given_making
+from models import combine, given, given_branch, given_making, head
 from models.checker import Found, Model, explore
 
-#: By name, what makes a model with a flaw (or none); the flaws, with the rules that they leave out;
-#: and rules that may be left out, as no invariant needs them.
-MODELS: dict[str, tuple[Callable[[str], Model[Any]], dict[str, str], dict[str, str]]] = {
-    "combine": (combine.Combine, combine.FLAWS, combine.COSTS),
-    "given": (given.Given, given.FLAWS, {}),
-    "given_branch": (given_branch.GivenBranch, given_branch.FLAWS, {}),
-    "given_making": (given_making.GivenMaking, given_making.FLAWS, {}),
+ROOT = Path(__file__).parents[1]
+
+
+class Checked(NamedTuple):
+    """A model that is checked.
+
+    Attributes
+    ----------
+    note : int
+        The design note whose rules it has, where a rule does not name another one.
+    make : callable
+        Makes the model with a flaw, or with none.
+    flaws, costs : mapping of str to str
+        The flaws that must show, and those that break no invariant, with the rules that they leave
+        out.
+    large : callable, optional
+        Makes the model with scenarios that are too large to be visited whole: runs are drawn.
+    """
+
+    note: int
+    make: Callable[[str], Model[Any]]
+    flaws: Mapping[str, str]
+    costs: Mapping[str, str] = MappingProxyType({})
+    large: Callable[[], Model[Any]] | None = None
+
+
+MODELS = {
+    "head": Checked(
+        2,
+        head.Head,
+        head.FLAWS,
+        large=lambda: head.Head(faults=2, scenarios=tuple(head.LARGE)),
+    ),
+    "combine": Checked(68, combine.Combine, combine.FLAWS, combine.COSTS),
+    "given": Checked(73, given.Given, given.FLAWS),
+    "given_branch": Checked(73, given_branch.GivenBranch, given_branch.FLAWS),
+    "given_making": Checked(73, given_making.GivenMaking, given_making.FLAWS),
 }
 
 
 def check(name: str) -> Iterator[tuple[str, Found[Any], bool]]:
     """Yield what was checked, what was found, and whether that is as it must be."""
-    model, flaws, costs = MODELS[name]
-    found = explore(model(""))
+    model = MODELS[name]
+    found = explore(model.make(""))
     yield f"{name}, the rules", found, found.violation is None
-    for flaw, rule in {**flaws, **costs}.items():
-        found = explore(model(flaw))
-        yield f"{name} without {rule}, {flaw}", found, (found.violation is None) == (flaw in costs)
+    for flaw, rule in {**model.flaws, **model.costs}.items():
+        found = explore(model.make(flaw))
+        is_right = (found.violation is None) == (flaw in model.costs)
+        yield f"{name} without {rule}, {flaw}", found, is_right
+
+
+def rules() -> Iterator[str]:
+    """Yield a table of all rules: the note, the lines of the model, and the flaw without it."""
+    yield "| note | rule | line | without it |"
+    yield "|---|---|---|---|"
+    notes = {int(one.name[:4]): one.name for one in (ROOT / "docs" / "design").glob("0*.md")}
+    for name, model in MODELS.items():
+        for flaw, rule in {**model.flaws, **model.costs}.items():
+            cited = re.fullmatch(r"note (\d+), (.*)", rule)
+            number, words = (int(cited[1]), cited[2]) if cited else (model.note, rule)
+            at = ", ".join(f"`{name}.py:{line}`" for line in lines_of(name, flaw))
+            link = f"[{number}](../docs/design/{notes[number]})"
+            costs = ", costs work alone" if flaw in model.costs else ""
+            yield f"| {link} | {words} | {at} | `{flaw}`{costs} |"
+
+
+def lines_of(name: str, flaw: str) -> list[int]:
+    """Return the lines of a model that are otherwise with a flaw: there its rule is."""
+    lines = (ROOT / "models" / f"{name}.py").read_text().splitlines()
+    return [
+        number
+        for number, line in enumerate(lines, 1)
+        if f'"{flaw}"' in line and not re.match(rf'(COSTS = {{| +)"{flaw}": "', line)
+    ]
 
 
 def main(names: list[str]) -> int:
     """Print a line for each check; return 1 if one is not as it must be."""
+    if names == ["--rules"]:
+        print("\n".join(rules()))
+        return 0
     unknown = [name for name in names if name not in MODELS]
     if unknown:
         print(f"there is no model {', '.join(unknown)}; there are: {', '.join(MODELS)}")

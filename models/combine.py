@@ -56,10 +56,10 @@ FLAWS = {
     "unsettled_performed_again": "K9",
     "left_but_performed": "K6",
     "kept_behind_a_dropped_one": "K6",
-    "told_before_decided": "H3",
+    "told_before_decided": "note 69, H3",
     "members_not_looked_for": "K7",
-    "taken_after_window": "W",
-    "refused_while_proposed": "P",
+    "taken_after_window": "note 29, W",
+    "refused_while_proposed": "note 29, P",
     "count_of_the_proposal": "K4",
 }
 #: Rules that no invariant needs. Without K10 a transaction may be performed at two places; K7 and

@@ -207,6 +207,23 @@ class Simulation:
             + "\n".join(map(str, self.trace[-30:]))
         )
 
+    def requests_of(self, client: Client) -> list[Effect]:
+        """Return what a client would request next, where others do nothing until it does."""
+        while client.status == "running":
+            self._wake()
+            ready = [attempt for strand, attempt in self._ready if strand.client is client]
+            if ready or not self._timers:
+                return ready
+            self.now = max(self.now, self._timers[0][0])
+        return []
+
+    def move(self) -> Line:
+        """Perform one request, of a client that the schedule picks, and return it."""
+        before = len(self.trace)
+        while len(self.trace) == before:
+            assert self._step(), "no client has a request"
+        return self.trace[before]
+
     def land_delayed_writes(self) -> None:
         """Let every write take effect that is still under way."""
         timers = sorted(self._timers, key=lambda timer: timer[:2])

@@ -22,6 +22,7 @@ class Layer:
 LAYERS = (
     Layer("histories", 5, "histories of the protocol under faults, in simulated time"),
     Layer("lists", 2, "short histories on few rows, judged by the checker of isolation"),
+    Layer("porcupine", 1, "histories of simulated and real processes, judged by Porcupine"),
     Layer("schedules", 3, "crashes at each request, and interleavings, of small scenarios"),
     Layer("kills", 2, "real processes that are killed and stopped"),
     Layer("rows", 2, "drawn tables, predicates and programs, against a model"),

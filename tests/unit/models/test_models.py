@@ -2,73 +2,88 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from models.__main__ import main
-from models.checker import explore
-from models.combine import COSTS, FLAWS, Combine
-from models.given import FLAWS as GIVEN_FLAWS
-from models.given import Given
-from models.given_branch import FLAWS as BRANCH_FLAWS
-from models.given_branch import GivenBranch
-from models.given_making import FLAWS as MAKING_FLAWS
-from models.given_making import GivenMaking
-from tests.support.search import how_many
+from lakevilla_testing.planted.every import PLANTED
+from models.__main__ import MODELS, lines_of, main, rules
+from models.checker import STUCK, explore, walk
+from models.combine import Combine
+from tests.support.search import WHOLE, how_many
 
-FAULTS = how_many(0, whole=2)
+README = Path(__file__).parents[3] / "models" / "README.md"
+#: The flaws of each model, and the rules whose lack breaks nothing.
+FLAWS = [(name, flaw) for name, model in MODELS.items() for flaw in model.flaws]
+COSTS = [(name, flaw) for name, model in MODELS.items() for flaw in model.costs]
+WALKS = how_many(20, whole=1_000, soak=50_000)
 
 
-def test_combined_commits_hold_their_invariants_in_every_order_of_steps() -> None:
-    found = explore(Combine(faults=FAULTS))
+@pytest.mark.cases(None)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_protocol_holds_its_invariants_in_every_order_of_steps(name: str) -> None:
+    without_faults = name == "combine" and not WHOLE
+    found = explore(Combine(faults=0) if without_faults else MODELS[name].make(""))
     assert found.violation is None, found.path
-    assert found.states == {0: 7_076, 2: 40_307}[FAULTS]
+    listed = re.search(rf"(?m)^\| \[`{name}`\]\(.*\| ([\d,]+) \|$", README.read_text())
+    assert listed is not None
+    assert without_faults or listed[1] == f"{found.states:,}", "models/README.md has the number"
 
 
-@pytest.mark.parametrize("flaw", FLAWS)
-def test_a_rule_of_combined_commits_that_is_left_out_breaks_an_invariant(flaw: str) -> None:
-    assert explore(Combine(flaw)).violation is not None
+@pytest.mark.cases(None)
+@pytest.mark.parametrize(("name", "flaw"), FLAWS)
+def test_a_rule_that_is_left_out_breaks_an_invariant(name: str, flaw: str) -> None:
+    assert explore(MODELS[name].make(flaw)).violation is not None
 
 
-@pytest.mark.parametrize("name", COSTS)
-def test_a_rule_that_only_saves_work_breaks_no_invariant(name: str) -> None:
-    assert explore(Combine(name, faults=FAULTS)).violation is None
+@pytest.mark.parametrize(("name", "flaw"), COSTS)
+def test_a_rule_that_only_saves_work_breaks_no_invariant(name: str, flaw: str) -> None:
+    is_slow = name == "combine" and not WHOLE
+    found = explore(Combine(flaw, faults=0) if is_slow else MODELS[name].make(flaw))
+    assert found.violation is None
 
 
-def test_given_commits_hold_their_invariants_in_every_order_of_steps() -> None:
-    found = explore(Given())
-    assert found.violation is None, found.path
-    assert found.states == 12_548
+@pytest.mark.cases(None)
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.large])
+def test_drawn_runs_of_larger_scenarios_break_no_invariant(name: str) -> None:
+    large = MODELS[name].large
+    assert large is not None
+    model, steps = large(), 0
+    for seed in range(WALKS):
+        path = []
+        for step, state in walk(model, random.Random(seed)):
+            path.append(step)
+            assert model.violation(state) is None, (seed, path)
+        steps += len(path)
+    assert steps > 5 * WALKS
 
 
-@pytest.mark.parametrize("flaw", GIVEN_FLAWS)
-def test_a_rule_of_given_commits_that_is_left_out_breaks_an_invariant(flaw: str) -> None:
-    assert explore(Given(flaw)).violation is not None
+@pytest.mark.cases(None)
+@pytest.mark.parametrize(("name", "flaw"), [*FLAWS, *COSTS])
+def test_a_rule_has_a_line_in_its_model(name: str, flaw: str) -> None:
+    assert lines_of(name, flaw)
 
 
-def test_given_commits_on_a_branch_hold_their_invariants_in_every_order_of_steps() -> None:
-    found = explore(GivenBranch())
-    assert found.violation is None, found.path
-    assert found.states == 1_095
+def test_the_table_of_rules_is_that_of_the_models() -> None:
+    text = README.read_text()
+    assert "\n".join(rules()) in text, "python -m models --rules prints it"
 
 
-@pytest.mark.parametrize("flaw", BRANCH_FLAWS)
-def test_a_rule_of_given_commits_on_a_branch_that_is_left_out_breaks_an_invariant(
-    flaw: str,
-) -> None:
-    assert explore(GivenBranch(flaw)).violation is not None
-
-
-def test_tables_that_clients_make_hold_their_invariants_in_every_order_of_steps() -> None:
-    found = explore(GivenMaking())
-    assert found.violation is None, found.path
-    assert found.states == 677
-
-
-@pytest.mark.parametrize("flaw", MAKING_FLAWS)
-def test_a_part_of_the_rule_of_made_tables_that_is_left_out_breaks_an_invariant(flaw: str) -> None:
-    assert explore(GivenMaking(flaw)).violation is not None
+def test_a_flaw_with_the_name_of_a_planted_bug_is_of_a_note_that_names_the_bug() -> None:
+    notes = README.parents[1] / "docs" / "design"
+    same = 0
+    for name, flaw in FLAWS:
+        rule = MODELS[name].flaws[flaw]
+        cited = re.match(r"note (\d+), ", rule)
+        number = int(cited[1]) if cited else MODELS[name].note
+        (note,) = notes.glob(f"{number:04}-*.md")
+        if flaw in PLANTED and name != "refs":
+            same += 1
+            assert f"`{flaw}`" in note.read_text(), (flaw, note.name)
+    assert same > 10
 
 
 class Counter:
@@ -86,16 +101,30 @@ class Counter:
         return "three" if state == 3 else None
 
 
+class Stopping(Counter):
+    """The same, where nothing is wrong, and five must be reached."""
+
+    def violation(self, state: int) -> str | None:
+        return None
+
+    def has_ended(self, state: object) -> bool:
+        return state == 5
+
+
 def test_the_checker_returns_a_shortest_path_to_a_violation() -> None:
     found = explore(Counter())
     assert (found.violation, len(found.path)) == ("three", 2)
+
+
+def test_the_checker_finds_a_state_from_which_no_run_can_end() -> None:
+    found = explore(Stopping())
+    assert found.violation == STUCK
+    assert found.path[-1] == "two", "from four to six"
 
 
 def test_an_unknown_model_is_refused_with_those_that_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["combin"]) == 2
-    assert (
-        "there is no model combin; there are: combine, given, given_branch"
-        in capsys.readouterr().out
-    )
+    listed = f"there is no model combin; there are: {', '.join(MODELS)}"
+    assert listed in capsys.readouterr().out
