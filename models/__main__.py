@@ -1,11 +1,13 @@
 """Check all models, or those that are named: ``python -m models [NAME ...]``.
 
 Each is checked with its rules, which must hold, and then with each planted flaw, which must show.
-``python -m models --rules`` prints which line of which model is which rule of which note.
+``python -m models --rules`` prints which line of which model is which rule of which note;
+``--run NAME NUMBER`` prints one drawn run of large scenarios.
 """
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from models import combine, given, given_branch, given_making, head
-from models.checker import Found, Model, explore
+from models import combine, given, given_branch, given_making, head, inbox, queues
+from models.checker import Found, Model, explore, walk
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +35,8 @@ class Checked(NamedTuple):
         out.
     large : callable, optional
         Makes the model with scenarios that are too large to be visited whole: runs are drawn.
+    quick : callable, optional
+        Makes it with a flaw or none, and with less to visit, for the tests of each day.
     """
 
     note: int
@@ -40,6 +44,7 @@ class Checked(NamedTuple):
     flaws: Mapping[str, str]
     costs: Mapping[str, str] = MappingProxyType({})
     large: Callable[[], Model[Any]] | None = None
+    quick: Callable[[str], Model[Any]] | None = None
 
 
 MODELS = {
@@ -49,7 +54,27 @@ MODELS = {
         head.FLAWS,
         large=lambda: head.Head(faults=2, scenarios=tuple(head.LARGE)),
     ),
-    "combine": Checked(68, combine.Combine, combine.FLAWS, combine.COSTS),
+    "queues": Checked(
+        5,
+        queues.Queues,
+        queues.FLAWS,
+        queues.COSTS,
+        large=lambda: queues.Queues(scenarios=tuple(queues.LARGE)),
+    ),
+    "inbox": Checked(
+        29,
+        inbox.Inbox,
+        inbox.FLAWS,
+        large=lambda: inbox.Inbox(scenarios=tuple(inbox.LARGE)),
+        quick=lambda flaw: inbox.Inbox(flaw, scenarios=inbox.QUICK),
+    ),
+    "combine": Checked(
+        68,
+        combine.Combine,
+        combine.FLAWS,
+        combine.COSTS,
+        quick=lambda flaw: combine.Combine(flaw, faults=0),
+    ),
     "given": Checked(73, given.Given, given.FLAWS),
     "given_branch": Checked(73, given_branch.GivenBranch, given_branch.FLAWS),
     "given_making": Checked(73, given_making.GivenMaking, given_making.FLAWS),
@@ -72,14 +97,18 @@ def rules() -> Iterator[str]:
     yield "| note | rule | line | without it |"
     yield "|---|---|---|---|"
     notes = {int(one.name[:4]): one.name for one in (ROOT / "docs" / "design").glob("0*.md")}
+    for number, rule, name, flaw in rules_of_models():
+        at = ", ".join(f"`{name}.py:{line}`" for line in lines_of(name, flaw))
+        costs = ", costs work alone" if flaw in MODELS[name].costs else ""
+        yield f"| [{number}](../docs/design/{notes[number]}) | {rule} | {at} | `{flaw}`{costs} |"
+
+
+def rules_of_models() -> Iterator[tuple[int, str, str, str]]:
+    """Yield note, rule, model and flaw of each rule that a flaw leaves out."""
     for name, model in MODELS.items():
         for flaw, rule in {**model.flaws, **model.costs}.items():
             cited = re.fullmatch(r"note (\d+), (.*)", rule)
-            number, words = (int(cited[1]), cited[2]) if cited else (model.note, rule)
-            at = ", ".join(f"`{name}.py:{line}`" for line in lines_of(name, flaw))
-            link = f"[{number}](../docs/design/{notes[number]})"
-            costs = ", costs work alone" if flaw in model.costs else ""
-            yield f"| {link} | {words} | {at} | `{flaw}`{costs} |"
+            yield (int(cited[1]), cited[2], name, flaw) if cited else (model.note, rule, name, flaw)
 
 
 def lines_of(name: str, flaw: str) -> list[int]:
@@ -97,6 +126,8 @@ def main(names: list[str]) -> int:
     if names == ["--rules"]:
         print("\n".join(rules()))
         return 0
+    if len(names) == 3 and names[0] == "--run":
+        return _run(names[1], int(names[2]))
     unknown = [name for name in names if name not in MODELS]
     if unknown:
         print(f"there is no model {', '.join(unknown)}; there are: {', '.join(MODELS)}")
@@ -110,6 +141,19 @@ def main(names: list[str]) -> int:
                 wrong += 1
                 print(f"    {' > '.join(found.path)}")
     return 1 if wrong else 0
+
+
+def _run(name: str, number: int) -> int:
+    """Print one drawn run of a model's large scenarios; return 1 if it breaks an invariant."""
+    make = MODELS[name].large
+    assert make is not None, f"{name} has no large scenarios"
+    model = make()
+    for step, state in walk(model, random.Random(number)):
+        wrong = model.violation(state)
+        print(step if wrong is None else f"{step}  breaks: {wrong}")
+        if wrong is not None:
+            return 1
+    return 0
 
 
 if __name__ == "__main__":

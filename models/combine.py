@@ -64,7 +64,7 @@ FLAWS = {
 }
 #: Rules that no invariant needs. Without K10 a transaction may be performed at two places; K7 and
 #: the condition on the replacement let one of them through. So K10 saves work, and is no more.
-COSTS = {"proposed_and_performed": "K10"}
+COSTS = {"proposed_and_performed": "note 70, K10"}
 
 
 @dataclass(frozen=True, slots=True)

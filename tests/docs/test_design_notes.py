@@ -8,6 +8,7 @@ The header is a list below the title. Its fields, in this order:
   the one in the table of notes in design, section 14.
 - ``Tests``: the tests that hold the rule, as files, folders or ``file::function``.
 - ``Planted bugs`` (where there are any): bugs of ``lakevilla_testing/planted`` that break the rule.
+- ``Models`` (where there are any): the models of ``models/`` that have rules of the note.
 - ``Code``: the files or folders that carry the rule out.
 """
 
@@ -20,12 +21,18 @@ from pathlib import Path
 
 import pytest
 
+from models.__main__ import rules_of_models
+
 ROOT = Path(__file__).parents[2]
 DESIGN = ROOT / "docs" / "design"
 NOTES = {int(path.name[:4]): path for path in sorted(DESIGN.glob("[0-9]*.md"))}
 
-FIELDS = ("Status", "Rule", "Tests", "Planted bugs", "Code")
-OPTIONAL = {"Planted bugs"}
+FIELDS = ("Status", "Rule", "Tests", "Planted bugs", "Models", "Code")
+OPTIONAL = {"Planted bugs", "Models"}
+#: By note, the models that have rules of it.
+MODELS_OF: dict[int, list[str]] = {}
+for _note, _model in sorted({(note, model) for note, _, model, _ in rules_of_models()}):
+    MODELS_OF.setdefault(_note, []).append(f"models/{_model}.py")
 #: The title, and the list below it.
 TOP = re.compile(r"# \d+\. \S.*\n\n((?:- \*\*.*\n(?: {2}\S.*\n)*)+)\n")
 FIELD = re.compile(r"(?m)^- \*\*([\w ]+):\*\* (.*(?:\n {2}\S.*)*)")
@@ -84,7 +91,8 @@ def wrong_in(fields: dict[str, str], number: int, body: str) -> list[str]:
     wrong += [one for one in cited(fields, "Tests") if not is_test(one)]
     wrong += [one for one in cited(fields, "Planted bugs") if one not in planted()]
     wrong += [one for one in cited(fields, "Code") if not (ROOT / one).exists()]
-    for name in ("Tests", "Planted bugs", "Code"):
+    wrong += [one for one in cited(fields, "Models") if one not in MODELS_OF.get(number, ())]
+    for name in ("Tests", "Planted bugs", "Models", "Code"):
         if name in fields and not re.fullmatch(r"`[^`]+`(, `[^`]+`)*", fields[name]):
             wrong.append(f"{name} is no list of names in backticks")
     return wrong
@@ -114,6 +122,11 @@ def is_test(name: str) -> bool:
     if not path.startswith("tests/") or not file.exists():
         return False
     return function in functions_in(file) if function else file.is_dir() or file.suffix == ".py"
+
+
+@pytest.mark.parametrize("number", MODELS_OF)
+def test_a_note_whose_rules_are_in_models_names_all_of_them(number: int) -> None:
+    assert cited(of_note(number), "Models") == MODELS_OF[number]
 
 
 @pytest.mark.parametrize("number", NOTES)
@@ -162,6 +175,7 @@ _GOOD = {
         ("Planted bugs", "`nothing`"),
         ("Code", "`lakevilla/nothing.py`"),
         ("Code", "none"),
+        ("Models", "`models/head.py`"),
     ],
 )
 def test_a_wrong_header_fails(field: str, value: str) -> None:

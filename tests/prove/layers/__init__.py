@@ -23,6 +23,7 @@ LAYERS = (
     Layer("histories", 5, "histories of the protocol under faults, in simulated time"),
     Layer("lists", 2, "short histories on few rows, judged by the checker of isolation"),
     Layer("porcupine", 1, "histories of simulated and real processes, judged by Porcupine"),
+    Layer("models", 1, "runs of the models, and runs that real clients follow step by step"),
     Layer("schedules", 3, "crashes at each request, and interleavings, of small scenarios"),
     Layer("kills", 2, "real processes that are killed and stopped"),
     Layer("rows", 2, "drawn tables, predicates and programs, against a model"),

@@ -12,7 +12,6 @@ import pytest
 from lakevilla_testing.planted.every import PLANTED
 from models.__main__ import MODELS, lines_of, main, rules
 from models.checker import STUCK, explore, walk
-from models.combine import Combine
 from tests.support.search import WHOLE, how_many
 
 README = Path(__file__).parents[3] / "models" / "README.md"
@@ -25,12 +24,12 @@ WALKS = how_many(20, whole=1_000, soak=50_000)
 @pytest.mark.cases(None)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_protocol_holds_its_invariants_in_every_order_of_steps(name: str) -> None:
-    without_faults = name == "combine" and not WHOLE
-    found = explore(Combine(faults=0) if without_faults else MODELS[name].make(""))
+    quick = None if WHOLE else MODELS[name].quick
+    found = explore((quick or MODELS[name].make)(""))
     assert found.violation is None, found.path
     listed = re.search(rf"(?m)^\| \[`{name}`\]\(.*\| ([\d,]+) \|$", README.read_text())
     assert listed is not None
-    assert without_faults or listed[1] == f"{found.states:,}", "models/README.md has the number"
+    assert quick or listed[1] == f"{found.states:,}", "models/README.md has the number"
 
 
 @pytest.mark.cases(None)
@@ -41,9 +40,8 @@ def test_a_rule_that_is_left_out_breaks_an_invariant(name: str, flaw: str) -> No
 
 @pytest.mark.parametrize(("name", "flaw"), COSTS)
 def test_a_rule_that_only_saves_work_breaks_no_invariant(name: str, flaw: str) -> None:
-    is_slow = name == "combine" and not WHOLE
-    found = explore(Combine(flaw, faults=0) if is_slow else MODELS[name].make(flaw))
-    assert found.violation is None
+    quick = None if WHOLE else MODELS[name].quick
+    assert explore((quick or MODELS[name].make)(flaw)).violation is None
 
 
 @pytest.mark.cases(None)
@@ -80,7 +78,7 @@ def test_a_flaw_with_the_name_of_a_planted_bug_is_of_a_note_that_names_the_bug()
         cited = re.match(r"note (\d+), ", rule)
         number = int(cited[1]) if cited else MODELS[name].note
         (note,) = notes.glob(f"{number:04}-*.md")
-        if flaw in PLANTED and name != "refs":
+        if flaw in PLANTED:
             same += 1
             assert f"`{flaw}`" in note.read_text(), (flaw, note.name)
     assert same > 10
