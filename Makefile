@@ -31,7 +31,7 @@ help:
 	@echo "make rck          Apache Iceberg's compatibility kit against lakevilla serve, in a minute"
 	@echo "make models       the explicit-state models of the protocols, with their planted flaws"
 	@echo "make prove        the campaign of all searches for faults, for HOURS (1), with a report"
-	@echo "make porcupine    the program that checks histories with Porcupine, built with Go in .cache"
+	@echo "make porcupine    Porcupine on the histories of a directory (HISTORIES), built with Go in .cache"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
 	@echo "make docs-check   each page of it, and of the gateway, in a headless Chromium, at phone and desk width"
@@ -113,9 +113,12 @@ rck: java $(STAMP)
 models: $(STAMP)
 	$(BIN)/python -m models
 
-# Where Go is missing, nothing is built, and what needs it is left out.
+# Builds what checks histories with Porcupine, and has it check those of a directory. Where Go is
+# missing, nothing is built, and what needs it is left out.
+HISTORIES ?=
+
 porcupine: $(STAMP)
-	@$(BIN)/python -m tests.support.porcupine
+	@$(BIN)/python -m tests.support.porcupine $(HISTORIES)
 
 # Each run goes on where the one before has stopped; NEW=1 begins anew.
 HOURS ?= 1

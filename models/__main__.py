@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from models import combine, given, given_branch, given_making, head, inbox, queues
+from models import combine, given, given_branch, given_making, head, inbox, queues, refs
 from models.checker import Found, Model, explore, walk
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +67,12 @@ MODELS = {
         inbox.FLAWS,
         large=lambda: inbox.Inbox(scenarios=tuple(inbox.LARGE)),
         quick=lambda flaw: inbox.Inbox(flaw, scenarios=inbox.QUICK),
+    ),
+    "refs": Checked(
+        31,
+        refs.Refs,
+        refs.FLAWS,
+        large=lambda: refs.Refs(faults=2, scenarios=tuple(refs.LARGE)),
     ),
     "combine": Checked(
         68,

@@ -28,6 +28,18 @@ def build() -> Path | None:
     return PROGRAM
 
 
+def main(directories: list[str]) -> int:
+    """Check the histories in directories; return 1 if one is illegal, as the program does."""
+    program = build()
+    if program is None:
+        print(MISSING)
+        return 0
+    files = sorted(str(path) for one in directories for path in Path(one).rglob("*.jsonl"))
+    if not files:
+        print(program)
+        return 0
+    return subprocess.run([str(program), "-pages", directories[0], *files]).returncode
+
+
 if __name__ == "__main__":
-    print(build() or MISSING)
-    sys.exit(0)
+    sys.exit(main(sys.argv[1:]))

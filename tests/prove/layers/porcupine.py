@@ -20,7 +20,7 @@ from tests.support.porcupine import MISSING, build
 _BETWEEN = 100
 _SIMULATED = (
     "python -m lakevilla_testing histories --format porcupine --seeds {seed}..{end}"
-    " .cache/histories && .cache/porcupine/porcupine-lists .cache/histories/*/*.jsonl"
+    " .cache/histories && make porcupine HISTORIES=.cache/histories"
 )
 _PROCESSES = "python -m tests.prove.layers.porcupine --seed {seed} --seconds 1"
 
@@ -58,7 +58,7 @@ def _simulated(turn: Turn, program: Path, seed: int, path: Path) -> None:
 def _processes(turn: Turn, program: Path, seed: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory)
-        recorded = lists.record(path, seed, clients=4, transactions=12, kills=2)
+        recorded = lists.record(path, seed, clients=3, transactions=6, kills=1)
         ended = Counter(txn.status for txn in recorded.txns)
         turn.count("histories of processes")
         turn.fired("process killed", ended["unknown"])
