@@ -46,7 +46,7 @@ class Traced:
         self.path: list[str] = []
         self.names: dict[str, str] = {}
         self.told: dict[str, str] = {}
-        self.simulation = _lake(seed=seed)
+        self.simulation = _lake()
         self.leader = Leader(self.simulation)
 
     def follow(self) -> int:
@@ -202,8 +202,8 @@ class Traced:
 
 
 @set_up_once
-def _lake(faults=None, schedule=None, *, seed=0):
-    return lake(faults, schedule, tables=TABLES, seed=seed)
+def _lake(faults=None, schedule=None):
+    return lake(faults, schedule, tables=TABLES)
 
 
 def _is_put(verb: str, key: str, *, head: bool) -> bool:
