@@ -131,7 +131,7 @@ def look_for() -> Program[LeftBehind]:
     within = [info.key.removesuffix(_CLAIM) for info in listed if info.key.endswith(_CLAIM)]
     elsewhere = [location for location in sorted(left.named) if is_external(location)]
     locations = [*within, *elsewhere]
-    claims = yield from _in_rounds([_claim(left, location) for location in locations])
+    claims = yield from _in_rounds([claim_left(left, location) for location in locations])
     left.claims = {w: c for w, c in zip(locations, claims, strict=True) if c is not None}
     return left
 
@@ -280,7 +280,8 @@ def _read_bases(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
         left.lakes.add(base.lake_id)
 
 
-def _claim(left: LeftBehind, location: str) -> Program[LakeFile | None]:
+def claim_left(left: LeftBehind, location: str) -> Program[LakeFile | None]:
+    """Return the claim of a table; None, and a finding, if it is damaged."""
     try:
         return (yield from claim_of(location))
     except (CorruptObject, UnsupportedFormat) as error:

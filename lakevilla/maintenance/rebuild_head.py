@@ -7,6 +7,8 @@ confirmed the new HEAD.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import msgspec
@@ -37,10 +39,10 @@ from lakevilla.global_log.head_log import HEADS_PREFIX, head_key, recent_heads, 
 from lakevilla.global_log.inbox.proposal import clear_inbox
 from lakevilla.global_log.keys import HeldKey, KeyRecord, put_key
 from lakevilla.global_log.numbered_log import entry_key
+from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import (
     HeldHead,
     LakeFile,
-    claim_of,
     load_head,
     load_names,
     load_refs,
@@ -48,16 +50,24 @@ from lakevilla.global_log.repo import (
     store_leaves,
 )
 from lakevilla.lake.context import Context, Tail, refuse_foreign_head
+from lakevilla.lake.frozen.mounts import mount_in, mounted_id
 from lakevilla.lake.newer import in_doubt, refuse_older_head
 from lakevilla.lake.past import table_entries
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.claims import restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
-from lakevilla.maintenance.left_behind import Decision, LeftBehind, look_for, refs_left
+from lakevilla.maintenance.left_behind import (
+    Decision,
+    LeftBehind,
+    claim_left,
+    look_for,
+    refs_left,
+)
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ABSENT, Condition, Found, Match, Stored, Unknown
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
+from lakevilla.store.location import is_external
 
 #: The distance of new numbers from the highest number found: the lost HEAD may have had higher
 #: ones.
@@ -185,8 +195,9 @@ def _rebuilt(
     if chosen is not None:
         _keep_tombstones(rebuilt, chosen)
     yield from _look_through_logs(context, left, rebuilt)
-    head = _composed(context, left, rebuilt, present, chosen, tuple(sorted(former)))
     refs, found = yield from refs_left(left, {} if chosen is None else chosen.refs.cached())
+    yield from _cover_mounts(context, rebuilt, left.named | claims.keys(), known, refs)
+    head = _composed(context, left, rebuilt, present, chosen, tuple(sorted(former)))
     if refs:
         head = with_refs(head, refs)
     if chosen is not None and chosen.is_protected:
@@ -217,9 +228,11 @@ def _include(context: Context, left: LeftBehind, head: Head) -> Program[None]:
     except (CorruptObject, VersionNotFound) as error:
         left.findings.append(Finding("warning", error.kind, error.message, key=HEAD_KEY))
     live = {place for place, state in head.tables.cached().items() if not state.dropped}
+    # The claims below the root, and those of the named tables elsewhere, were read already.
+    elsewhere = sorted(location for location in live - left.named if is_external(location))
     left.named |= live
-    for location in sorted(live - left.claims.keys()):
-        claim = yield from claim_of(location)
+    for location in elsewhere:
+        claim = yield from claim_left(left, location)
         if claim is not None:
             left.claims[location] = claim
     left.sequence = max(left.sequence, head.sequence)
@@ -399,6 +412,33 @@ def _keep_tombstones(rebuilt: _Rebuilt, chosen: Head) -> None:
                 remedy = ", and its data was being deleted: `drop_table` it with its data again"
             message = f"table {location} was dropped from the lake{remedy}"
             rebuilt.findings.append(Finding("note", "dropped", message, table=location))
+
+
+def _cover_mounts(
+    context: Context,
+    rebuilt: _Rebuilt,
+    locations: AbstractSet[str],
+    known: Sequence[Head],
+    refs: Mapping[str, RefEntry],
+) -> Program[None]:
+    """Mark tables that are left out as dropped, where a clone would show its older rows instead.
+
+    Such a table was written since the clone was made. ``register`` revives it.
+    """
+    clones = {name: entry for name, entry in refs.items() if entry.kind == "clone"}
+    for location in sorted(locations - rebuilt.states.keys()):
+        mount = yield from mount_in(clones, location)
+        if mount is None:
+            continue
+        written = next((one for one in known if one.tables.cached().get(location)), None)
+        try:
+            tail = yield from open_tail(context, location, missing_ok=True)
+            if tail.tip < 0 and written is None:
+                continue  # nobody has written to it: the clone shows it as it is
+        except LakeVillaError:
+            pass  # it has a log, which can't be read
+        table_id = mounted_id(mount.entry.id, location)
+        rebuilt.states[location] = TableState(table_id, -1, dropped=True, format=mount.state.format)
 
 
 def _table(
