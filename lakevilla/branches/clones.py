@@ -12,6 +12,7 @@ from blake3 import blake3
 from lakevilla.branches.branches import LeftAsIs, Next, find_ref, following, until_replaced
 from lakevilla.errors import (
     ConflictError,
+    CorruptObject,
     InvalidOperation,
     LakeVillaError,
     RefNotFound,
@@ -176,16 +177,46 @@ def _naming(delete: DeleteFile, path: str) -> DeleteFile:
 
 
 def store_copies(moved: Copies) -> Program[int]:
-    """Have the store copy the objects that have no copy yet. Raises ``VersionNotFound``."""
+    """Have the store copy the objects that have no copy yet, and check the sizes of the copies.
+
+    Nothing needs the source any more once a ref names its copy. So a copy of a truncated file must
+    not count, even if the file is restored later.
+
+    Raises
+    ------
+    VersionNotFound
+        A source was deleted.
+    CorruptObject
+        A source is smaller than the table's log says.
+    """
     if not moved.copies:
         return 0
-    listed = yield from list_objects(branch_directory(moved.location, moved.entry.epoch))
-    copied = {info.key for info in listed}
-    wanted = [(source, key) for source, key in moved.copies.items() if key not in copied]
-    missing = yield from copy_all(wanted)
+    wanted = yield from _wrong_copies(moved)
+    missing = yield from copy_all(list(wanted.items()))
     if missing is not None:
         raise VersionNotFound(f"{missing} was removed", table=moved.location)
+    wrong = (yield from _wrong_copies(moved)) if wanted else {}
+    for source in wrong:
+        raise CorruptObject(
+            f"data file {source} of table {moved.location} is smaller than its log says: restore "
+            "it from a copy",
+            key=source,
+        )
     return len(wanted)
+
+
+def _wrong_copies(moved: Copies) -> Program[dict[str, str]]:
+    """Return the copies, by source, that are missing or smaller than their sources should be.
+
+    An object of vectors may be larger than those that the state has.
+    """
+    listed = yield from list_objects(branch_directory(moved.location, moved.entry.epoch))
+    sizes = {info.key: info.size for info in listed}
+    return {
+        source: key
+        for source, key in moved.copies.items()
+        if sizes.get(key, -1) < moved.unsafe.get(source, 0)
+    }
 
 
 def _objects(location: str, files: list[DataFile]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.ids import started_at
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import entry_at
-from lakevilla.lake.view import breaks, breaks_unseen, changes_contract, is_another
+from lakevilla.lake.view import breaks, breaks_unseen, changes_contract, is_another, replaced
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.effects import Stat as HeadOf
@@ -28,11 +28,28 @@ UNREADABLE = ("store", "corrupt_object", "unsupported_format")
 
 
 def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[bool]:
-    """Return whether the table in HEAD was lost: its log was deleted, or created again."""
+    """Return whether the table in HEAD was lost: its log is gone, set back, or another's."""
     state = head.tables[location]
     if state.published < 0:
         return False
-    return tail.tip < 0 or (yield from is_another(context, state, tail))
+    return tail.tip < state.published or (yield from is_another(context, state, tail))
+
+
+def refuse_shorter_log(context: Context, head: Head, location: str, tail: Tail) -> Program[None]:
+    """Refuse to publish to a log that ends before a version that HEAD knows (note 83).
+
+    It was deleted, or is an older copy, and the newer one may be restored. Another table's log at
+    this place is not refused, nor that of a dropped table.
+
+    Raises
+    ------
+    TableNotFound
+    """
+    state = head.tables[location]
+    if state.dropped or tail.tip >= state.published:
+        return
+    if not (yield from is_another(context, state, tail)):
+        raise replaced(location, state, tail)
 
 
 def unpublished(head: Head, location: str, tail: Tail) -> tuple[PendingRef, ...]:

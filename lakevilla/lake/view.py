@@ -365,7 +365,7 @@ def build_view(
     if state is not None and state.dropped:
         _check_left(location, state, tail, revives=revives)
     if state is not None and (yield from is_another(context, state, tail)):
-        raise _replaced(location, state, tail)
+        raise replaced(location, state, tail)
     placement = yield from place(
         context, head, location, tail, accept_hidden=accept_hidden, up_to=up_to
     )
@@ -388,14 +388,14 @@ def build_view(
         if placement.logged <= tail.tip:
             raise
         assert state is not None, "only HEAD can know more than the log"
-        raise _replaced(location, state, tail) from error
+        raise replaced(location, state, tail) from error
     if (
         state is not None
         and placement.logged == state.published >= 0
         and base.table_id != state.table_id
     ):
         # The state was just read from the store: another table's log has replaced the known one.
-        raise _replaced(location, state, tail)
+        raise replaced(location, state, tail)
     snapshot = base
     for part in parts:
         if not part.change.is_empty:
@@ -443,11 +443,20 @@ def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]
     return known.table_id != state.table_id
 
 
-def _replaced(location: str, state: TableState, tail: Tail) -> TableNotFound:
+def replaced(location: str, state: TableState, tail: Tail) -> TableNotFound:
+    """Return the error for a log that is not that of the table in HEAD, or not all of it."""
     if tail.tip < 0:
         return TableNotFound(
-            f"table {location} was removed by another client: nothing is left of its log; "
-            f"`lake.unregister({location!r})` takes it out of the lake, and frees its name",
+            f"table {location} was removed by another client: nothing is left of its log; restore "
+            f"it if it was lost, or `lake.unregister({location!r})` takes the table out of the "
+            "lake, and frees its name",
+            table=location,
+        )
+    if tail.snapshot.table_id == state.table_id and tail.tip < state.published:
+        return TableNotFound(
+            f"table {location} was set back, as by an old backup: the lake knows version "
+            f"{state.published}, and its log now ends at version {tail.tip}; restore the newer "
+            "log, or `unregister` the table, then `register` it to go on from the older version",
             table=location,
         )
     return TableNotFound(

@@ -46,7 +46,7 @@ from lakevilla.lake.table_log import (
 )
 from lakevilla.lake.tables.claims import adopt_claims, restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
-from lakevilla.lake.view import build_view, is_another, place
+from lakevilla.lake.view import build_view, is_another, place, replaced
 from lakevilla.maintenance.stale_places import Swept, give_up_places
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import (
@@ -72,6 +72,7 @@ def recover(
     among: Collection[str] | None = None,
     *,
     is_checked: bool = False,
+    gives_up: bool = True,
 ) -> Program[Report]:
     """Publish all decided commits that are not in their tables' logs yet, and free the queues.
 
@@ -88,7 +89,8 @@ def recover(
 
     With ``among``, recovery fetches and checks only these tables, which must include those with
     pending commits, and the tables that the record of a transaction names. ``is_checked``: the
-    caller has just refused an older HEAD.
+    caller has just refused an older HEAD. ``gives_up``: cancel commits whose objects are missing;
+    if not, they are reported, and may be restored.
 
     The report is ``ok`` if no work is left: no table is unreadable, and no rebuilt HEAD waits for a
     user's confirmation.
@@ -102,7 +104,7 @@ def recover(
         # decided again.
         yield from refuse_older_head(context, "recover", waits=False)
     findings = [_lost_leaf(error) for error in (yield from fetch_sound(held.head, among))]
-    findings += yield from _publish(context, held.head)
+    findings += yield from _publish(context, held.head, gives_up=gives_up)
     swept = Swept()
     if _are_known(held.head, among):
         swept = yield from give_up_places(context, held.head, owner, among)
@@ -114,7 +116,7 @@ def recover(
         if held is not None:
             among = yield from _with_later(before.head, held.head, among)
             yield from fetch_sound(held.head, among)
-            findings += yield from _publish(context, held.head, only=swept.stale)
+            findings += yield from _publish(context, held.head, only=swept.stale, gives_up=gives_up)
     ok = True
     held = yield from context.head()
     if held is not None:
@@ -187,7 +189,7 @@ def abort(context: Context, txn_id: str) -> Program[None]:
 
 
 def _publish(
-    context: Context, head: Head, only: Container[str] | None = None
+    context: Context, head: Head, only: Container[str] | None = None, *, gives_up: bool
 ) -> Program[list[Finding]]:
     """Publish pending commits of cached tables; ``only``: with commits of these transactions."""
     locations = [
@@ -195,7 +197,9 @@ def _publish(
         for location, state in head.tables.cached().items()
         if any(only is None or ref.txn in only for ref in state.pending)
     ]
-    found = yield from parallel([_recover_table(context, head, location) for location in locations])
+    found = yield from parallel(
+        [_recover_table(context, head, location, gives_up) for location in locations]
+    )
     return [finding for some in found for finding in some]
 
 
@@ -218,7 +222,9 @@ def _unreadable(
     return [one for one in found if isinstance(one, Finding)]
 
 
-def _recover_table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
+def _recover_table(
+    context: Context, head: Head, location: str, gives_up: bool
+) -> Program[list[Finding]]:
     beyond = out_of_reach(context, head, location)
     if beyond is not None:
         # Commits may wait to be published there, so the work of recovery is not done.
@@ -227,7 +233,7 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         tail = yield from open_tail(context, location, missing_ok=True)
         tail = yield from probe(context, tail)
         before = tail.tip
-        newest = yield from void_lost(context, head, location)
+        newest = (yield from void_lost(context, head, location)) if gives_up else head
         published = yield from publish_or_cancel(context, newest, location)
         while not published.complete and published.created:
             # Dead clients may have left many commits, each of which needs a log entry: repeat as
@@ -550,13 +556,8 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
         yield from forget_if_gone(context, location)
         tail = yield from refresh(context, location)
         if (yield from is_lost(context, head, location, tail)):
-            gone = f"table {location} was deleted by another client: `unregister` it"
-            if tail.tip >= 0:
-                gone = (
-                    f"table {location} was deleted, or created again, by another client: "
-                    "`unregister` it, then `register` the new one"
-                )
-            return Finding("error", "table_lost", gone, table=location)
+            gone = replaced(location, head.tables[location], tail)
+            return Finding("error", "table_lost", gone.message, table=location)
         if (yield from _is_set_back(context, head, tail)):
             evidence = f"the log of table {location} holds a later commit of this lake"
             return unreadable(location, went_back(head, evidence))

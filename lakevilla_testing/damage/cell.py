@@ -20,11 +20,18 @@ from functools import partial
 
 from lakevilla.api.lake import Lake
 from lakevilla.api.transaction import Transaction
-from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError, RefNotFound, TableNotFound
+from lakevilla.clock import Clock
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    ForeignConflict,
+    LakeVillaError,
+    RefNotFound,
+    TableNotFound,
+)
 from lakevilla.settings import Settings
 from lakevilla_testing.damage.damages import Damage, drawn
 from lakevilla_testing.damage.scene import Scene, open_lake, small_objects
-from lakevilla_testing.damage.verbs import IN_NO_LOG, STATES, VERBS, Rows, Verb, appended, name_of
+from lakevilla_testing.damage.verbs import PENDING, STATES, VERBS, Rows, Verb, appended, name_of
 
 #: The settings of all clients: short waits, and no sync of files.
 SETTINGS = Settings(
@@ -41,6 +48,8 @@ _UPKEEP = ("recover", "gc", "vacuum a", "maintain", "doctor", "verify")
 #: Names of objects that clients write again with the right content.
 _WRITTEN_AGAIN = ("lake.json", "version-hint.text", "_last_checkpoint", "time.json")
 _DIRECTORIES_WRITTEN_AGAIN = ("/maintenance/", "/recent/", "/markers/", "_lakevilla/txns/")
+#: The tables of the commit that is not in all logs.
+_PENDING_IN = ("a", "sales/b")
 #: The most characters of an error that a line shows.
 _SHOWN = 300
 
@@ -117,10 +126,10 @@ def run_cell(cell: Cell) -> None:
         scene.lay_out()
         with open_lake(scene.root, SETTINGS) as lake:
             possible = _perform(cell, lake)
-        _check_reads(cell, possible)
+        check_reads(cell, possible)
         written = cell.damage.restore(scene.root, scene.files)
         if not _is_another_history(cell, written):
-            _check_restored(cell, possible, written)
+            check_restored(cell, possible, written)
 
 
 # -------------------- commands
@@ -131,11 +140,15 @@ def _perform(cell: Cell, lake: Lake) -> list[Rows]:
     txn = _begun(lake) if cell.warm else None
     cell.damage.strike(cell.scene.root)
     possible = [cell.expected]
+    for table, *names in (("a", "a"), ("sales/b", "sales/b", "revenue")):
+        # A client cancels an old commit, and reports it, if a file of it is gone (note 19).
+        if cell.damage.loses_files_of(table):
+            possible += [_without_the_pending(rows, *names) for rows in possible]
     for verb in cell.verbs:
-        possible = _one(cell, verb, lake, possible)
+        possible = perform(cell, verb, lake, possible)
     if txn is not None:
         opened = Verb("open commit", "write", lambda *_: txn.commit(), appended("", "sales/b", 990))
-        possible = _one(cell, opened, lake, possible)
+        possible = perform(cell, opened, lake, possible)
     return possible
 
 
@@ -149,18 +162,42 @@ def _begun(lake: Lake) -> Transaction:
     return txn
 
 
-def _one(cell: Cell, verb: Verb, lake: Lake, possible: list[Rows]) -> list[Rows]:
+def _without_the_pending(rows: Rows, *tables: str) -> Rows:
+    """Return the rows after the commit that is in no log is cancelled on some tables."""
+    names = [name_of("", table) for table in tables]
+    found = {name: rows[name] for name in names}
+    return {
+        **rows,
+        **{
+            n: None if ids is None else [i for i in ids if i != PENDING] for n, ids in found.items()
+        },
+    }
+
+
+def perform(cell: Cell, verb: Verb, lake: Lake, possible: list[Rows]) -> list[Rows]:
+    """Perform a verb; return the rows that are possible then.
+
+    Raises
+    ------
+    Broken
+        The verb has raised something else than an error of the library.
+    """
     try:
         result = verb.run(lake, cell.scene.saved)
     except LakeVillaError as error:
         cell.said.append(f"{verb.name}: {_short(error)}")
-        if isinstance(error, CommitOutcomeUnknown):
+        if isinstance(error, CommitOutcomeUnknown | ForeignConflict):
             return possible + [verb.after(rows) for rows in possible]
         return possible
     except Exception as error:
         raise cell.breaks(f"{verb.name} raised {_short(error)}") from error
     cell.done.append(verb)
     cell.said.append(f"{verb.name}: done {' '.join(_wrong(result))}")
+    return possible_after(cell, verb, possible)
+
+
+def possible_after(cell: Cell, verb: Verb, possible: list[Rows]) -> list[Rows]:
+    """Return the rows that are possible after a verb has succeeded."""
     after = [verb.after(rows) for rows in possible]
     return [*after, *_rebuilt(cell, after)] if verb.kind == "rebuild" else after
 
@@ -172,12 +209,7 @@ def _rebuilt(cell: Cell, possible: list[Rows]) -> list[Rows]:
     """
     refs = {name: rows for name, rows in cell.expected.items() if not name.startswith(":")}
     possible = [*possible, *({**rows, **refs} for rows in possible)]
-    name = name_of("", "a")
-    without = (
-        {**rows, name: None if (ids := rows[name]) is None else [n for n in ids if n != IN_NO_LOG]}
-        for rows in possible
-    )
-    return [*possible, *without]
+    return [*possible, *(_without_the_pending(rows, "a") for rows in possible)]
 
 
 def _wrong(result: object) -> list[str]:
@@ -210,7 +242,7 @@ def _all_rows(scene: Scene) -> dict[str, list[int] | LakeVillaError | None]:
         return {name_of(*state): _rows_of(lake, *state) for state in STATES}
 
 
-def _check_reads(cell: Cell, possible: list[Rows]) -> None:
+def check_reads(cell: Cell, possible: list[Rows]) -> None:
     """Check that the rows that clients read on the damaged lake are right."""
     if cell.damage.is_a_fork or cell.damage.how == "restored":
         return
@@ -225,13 +257,19 @@ def _is_another_history(cell: Cell, written: list[str]) -> bool:
     return forked or any(key.endswith("HEAD.json") for key in written)
 
 
-def _check_restored(cell: Cell, possible: list[Rows], written: list[str]) -> None:
+def check_restored(
+    cell: Cell, possible: list[Rows], written: list[str], clock: Clock | None = None
+) -> None:
     """Check that with the objects back everything is there, before upkeep and after it."""
     for key in written:
+        if any(
+            cell.damage.loses_files_of(table) and key.startswith(table) for table in _PENDING_IN
+        ):
+            continue  # the next entry of the log, which cancels the commit
         again = key.endswith(_WRITTEN_AGAIN) or any(at in key for at in _DIRECTORIES_WRITTEN_AGAIN)
         if not again:
             raise cell.breaks(f"a client has written {key} while it was lost")
-    with open_lake(cell.scene.root, SETTINGS) as lake:
+    with open_lake(cell.scene.root, SETTINGS, clock=clock) as lake:
         if cell.is_rebuilt:
             _take_in_what_was_left_out(cell, lake, possible[0])
         _check_all(cell, possible, "with the objects back")
@@ -245,7 +283,7 @@ def _check_restored(cell: Cell, possible: list[Rows], written: list[str]) -> Non
 
 
 def _succeeds(cell: Cell, name: str, lake: Lake, possible: list[Rows]) -> list[Rows]:
-    possible = _one(cell, VERBS[name], lake, possible)
+    possible = perform(cell, VERBS[name], lake, possible)
     if cell.said[-1] != f"{name}: done ":
         raise cell.breaks(f"with the objects back {name} finds a fault")
     return possible

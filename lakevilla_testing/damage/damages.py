@@ -65,6 +65,13 @@ class Damage:
             for key, body in self.objects.items()
         )
 
+    def loses_files_of(self, table: str) -> bool:
+        """Whether a data file in a table's directory is gone."""
+        return any(
+            body is None and key.startswith(f"{table}/") and key.endswith(".parquet")
+            for key, body in self.objects.items()
+        )
+
     def strike(self, root: Path) -> None:
         """Damage the lake."""
         for key, body in self.objects.items():
@@ -132,8 +139,9 @@ def _of_directory(scene: Scene, directory: str) -> Iterator[Damage]:
 
 
 def drawn(scene: Scene, choice: random.Random) -> Damage:
-    """Draw a kind of damage first: a lake has more leaves than HEADs."""
-    by_name: dict[str, list[Damage]] = {}
+    """Draw a damage, first its kind and that of its object: a lake has more leaves than HEADs."""
+    by_name: dict[str, dict[str, list[Damage]]] = {}
     for damage in damages_of(scene):
-        by_name.setdefault(damage.name, []).append(damage)
-    return choice.choice(by_name[choice.choice(sorted(by_name))])
+        by_name.setdefault(damage.how, {}).setdefault(damage.what, []).append(damage)
+    by_what = by_name[choice.choice(sorted(by_name))]
+    return choice.choice(by_what[choice.choice(sorted(by_what))])

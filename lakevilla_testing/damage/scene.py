@@ -46,11 +46,14 @@ class _Alone(LakeClient):
         return object()
 
 
-class _Earlier(SystemClock):
-    """The machine's clock as it was a month ago."""
+class WrongClock(SystemClock):
+    """A clock that is so many seconds ahead of the machine's, which is the store's."""
+
+    def __init__(self, ahead_seconds: float) -> None:
+        self.ahead_seconds = ahead_seconds
 
     def now(self) -> float:
-        return super().now() - AGE_SECONDS
+        return super().now() + self.ahead_seconds
 
 
 @dataclass
@@ -157,7 +160,7 @@ def make_scene(root: Path, format: Format) -> Scene:
     scene = Scene(root, format)
 
     def step(work: Callable[[Lake], object], on: Callable[[Store], Store] | None = None) -> None:
-        with open_lake(root, _KEEPING, clock=_Earlier(), on=on) as lake:
+        with open_lake(root, _KEEPING, clock=WrongClock(-AGE_SECONDS), on=on) as lake:
             work(lake)
         scene.steps.append(files_of(root))
 

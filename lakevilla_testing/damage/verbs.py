@@ -9,8 +9,8 @@ from typing import Literal
 from lakevilla.api.lake import Lake
 from lakevilla.errors import LakeVillaError
 
-#: The row of the scene's commit that is decided and in no log.
-IN_NO_LOG = 8
+#: The row of the scene's commit that is decided, and not in all logs.
+PENDING = 8
 #: By the name of a state and a table, the ids of the rows; None where it does not exist.
 Rows = dict[str, list[int] | None]
 

@@ -21,7 +21,13 @@ from lakevilla.formats.files import FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.global_log.repo import load_tables
-from lakevilla.lake.applicability import first_unfit, is_lost, may_lack_files, unpublished
+from lakevilla.lake.applicability import (
+    first_unfit,
+    is_lost,
+    may_lack_files,
+    refuse_shorter_log,
+    unpublished,
+)
 from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.groups import Group, Member, lead_or_follow
 from lakevilla.lake.publishing.reconcile import reconcile
@@ -86,15 +92,20 @@ def publish_table(
     location: str,
     turn: Turn | None = None,
     stores_now: Callable[[str], bool] = lambda txn: False,
+    *,
+    gives_up: bool = False,
 ) -> Program[Published]:
     """Publish all commits that are pending on one table in ``head``.
 
     Publishing stops after ``publish_timeout_seconds``. Commits that a foreign writer has made unfit
     are reconciled first. If a ``turn`` is given, the owner of the first commit gets time to publish
-    it. ``stores_now`` is passed to ``first_unfit``.
+    it. ``stores_now`` is passed to ``first_unfit``. ``gives_up``: cancel the commits if the log is
+    gone or an older copy, because a user has said that it will not come back.
 
     Raises
     ------
+    TableNotFound
+        The log is gone, or an older copy.
     UnsupportedTableFeature
         The table now requires a feature without which LakeVilla must not write.
     """
@@ -118,16 +129,11 @@ def publish_table(
         if turn is not None:
             head, tail, turn = yield from _give_way(context, head, tail, waiting, turn)
             continue
-        lost = yield from is_lost(context, head, location, tail)
-        if tail.tip >= 0 and not lost:
-            # The table may by now require a feature that this version does not know. Then the
-            # decided commits stay pending for a client that knows the feature. The first commit may
-            # be the upgrade of a table that can't be written before it.
-            tail.snapshot.check_upgradable()
+        yield from _check_log(context, head, tail, gives_up=gives_up)
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts, stores_now)
         if unfit == 0:
-            newer = yield from reconcile(context, location)
+            newer = yield from reconcile(context, location, gives_up=gives_up)
             if newer is None:
                 break
             wished = head = newer
@@ -149,6 +155,20 @@ def publish_table(
         if tail.tip == before:
             yield from sleep(context.settings.retry_base_seconds * context.ids.jitter() / 2)
     return Published(head, tail, complete=False, created=frozenset(created))
+
+
+def _check_log(context: Context, head: Head, tail: Tail, *, gives_up: bool) -> Program[None]:
+    """Refuse a log that is not whole, or that this version of LakeVilla must not write.
+
+    The table may by now require a feature that this version does not know. Then the decided commits
+    stay pending for a client that knows the feature. The first commit may be the upgrade of a table
+    that can't be written before it.
+    """
+    lost = yield from is_lost(context, head, tail.location, tail)
+    if lost and not gives_up:
+        yield from refuse_shorter_log(context, head, tail.location, tail)
+    if tail.tip >= 0 and not lost:
+        tail.snapshot.check_upgradable()
 
 
 def _looked_again(context: Context, head: Head, location: str) -> Program[tuple[Head, Tail]]:

@@ -27,7 +27,7 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_head
-from lakevilla.lake.applicability import first_unfit, is_lost, unpublished
+from lakevilla.lake.applicability import first_unfit, is_lost, refuse_shorter_log, unpublished
 from lakevilla.lake.context import Context, Event, Tail
 from lakevilla.lake.publishing.replay_pending import (
     NONE_REJECTED,
@@ -35,7 +35,7 @@ from lakevilla.lake.publishing.replay_pending import (
     is_among,
     replay_pending,
 )
-from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.table_log import forget_if_gone, open_tail, probe
 from lakevilla.store.base import Stored
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program
@@ -49,11 +49,13 @@ def reconcile(
     *,
     lost: Collection[tuple[str, str]] = (),
     rejected: Mapping[tuple[str, str], str] = NONE_REJECTED,
+    gives_up: bool = False,
 ) -> Program[Head | None]:
     """Reconcile a table whose first pending commit is unfit; return the HEAD to continue with.
 
     ``lost`` are the commits (txn, hash) whose objects were deleted: they are cancelled. So are
-    those that the table's catalog has ``rejected``, with the reasons.
+    those that the table's catalog has ``rejected``, with the reasons. ``gives_up``: see
+    ``publish_table``.
 
     None if HEAD could not be replaced in the attempts allowed.
     """
@@ -64,11 +66,15 @@ def reconcile(
         head = held.head
         yield from load_tables(head, [location])
         state = head.tables.get(location)
+        # A known log may be gone by now, with the files of a commit that would be void for that.
+        yield from forget_if_gone(context, location)
         tail = yield from open_tail(context, location, missing_ok=True)
         tail = yield from probe(context, tail)
         waiting = unpublished(head, location, tail)
         if state is None or not waiting:
             return head
+        if not gives_up:
+            yield from refuse_shorter_log(context, head, location, tail)
         commits = yield from decided(context, head, location, waiting, lost)
         parts = [commit.tables[location] for commit in commits]
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts)

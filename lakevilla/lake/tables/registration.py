@@ -347,7 +347,8 @@ def _check_complete(published: Published, name: str) -> None:
 def unregister(context: Context, name: str, location: str) -> Program[None]:
     """Remove a name of a table from the lake, and with the last name the table.
 
-    A table that is removed has its pending commits published first, leaves a tombstone, and its
+    A table that is removed has its pending commits published first, or cancelled if its log is
+    gone or an older copy. It leaves a tombstone, and its
     directory is free for another lake afterwards. So HEAD must not be set back: a newer HEAD may
     have refs that keep the table.
 
@@ -431,7 +432,7 @@ def _without_name(
         # loses the race for HEAD reads HEAD again, and finds that its name is the last.
         return (yield from _registered(context, head, {}, {}, {name: None}))
     yield from refuse_kept(head, location, f"unregister {name!r}: table")
-    published = yield from publish_table(context, head, location)
+    published = yield from publish_table(context, head, location, gives_up=True)
     _check_complete(published, name)
     tail = yield from probe(context, published.tail)
     state = published.head.tables.get(location)

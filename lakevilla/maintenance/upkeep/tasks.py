@@ -117,7 +117,8 @@ def table_work(
 
 
 def _recover(context: Context, owner: str, among: Collection[str] | None) -> Program[Piece]:
-    report = yield from recover(context, owner, among, is_checked=True)
+    # What is missing may come back: only a user gives it up.
+    report = yield from recover(context, owner, among, is_checked=True, gives_up=False)
     return _of_report(report, "finished")
 
 

@@ -300,10 +300,14 @@ def test_a_table_removed_or_recreated_before_its_first_use_is_not_found_and_not_
 
 
 @every_end
-def test_a_decided_commit_to_a_table_since_removed_or_recreated_is_voided(
+def test_a_decided_commit_is_voided_once_its_table_is_recreated_or_unregistered_after_its_removal(
     plain: Place, versions: int
 ) -> None:
     assert while_nobody_comes_by(plain, replaced(plain, versions)) is None
+    if not versions:
+        assert ("table_lost", TABLE) in told_by_doctor(plain)
+        with plain.connect() as lake:
+            lake.unregister(TABLE)
     assert ("voided", TABLE) in told_by_doctor(plain)
     assert values(plain.delta("other").to_pyarrow_table()) == [0, 8]
     stands_alone(plain, versions)

@@ -18,7 +18,7 @@ from tests.contract.foreign_writers.test_hidden_versions import add_five, decide
 from tests.support.foreign_changes import TABLE, lake_state
 from tests.support.places import Place, make_place
 from tests.support.stores import interrupted, is_entry, is_head, unpublished
-from tests.support.tables import accounts, values
+from tests.support.tables import accounts, in_order, values
 
 HEAD = "_lakevilla/HEAD.json"
 
@@ -298,15 +298,48 @@ def test_a_table_moved_to_another_root_is_reported_lost_and_refused_by_another_l
         assert all(finding.severity != "error" for finding in lake.doctor().findings)
 
 
-def test_recover_voids_and_reports_a_decided_commit_to_a_table_that_was_moved_away(
+@pytest.mark.parametrize("lost", ["gone", "older"])
+def test_a_decided_commit_to_a_table_that_was_lost_is_given_up_only_when_it_is_unregistered(
+    place: Place, tmp_path: Path, lost: str
+) -> None:
+    older = shutil.copytree(place.uri(TABLE), tmp_path / "older")
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append(TABLE, [{"id": 30, "balance": 0}]))
+    decided_and_left(place, add_five)
+    with place.connect() as lake:
+        rows = lake.read(TABLE)
+    shutil.move(place.uri(TABLE), tmp_path / "newest")
+    if lost == "older":
+        shutil.copytree(older, place.uri(TABLE))
+    before = [path for path in Path(place.root).rglob("*") if path.parts[-2] == "_delta_log"]
+    for _ in range(2):
+        with place.connect() as lake:
+            report = lake.recover()
+            lake.maintain()
+            lake.gc()
+            assert [(one.severity, one.table) for one in report.findings] == [("error", TABLE)]
+            with pytest.raises(lv.TableNotFound, match="restore"):
+                lake.run(lambda txn: txn.append(TABLE, [{"id": 31, "balance": 0}]))
+    assert [
+        path for path in Path(place.root).rglob("*") if path.parts[-2] == "_delta_log"
+    ] == before
+    assert values(place.delta("other").to_pyarrow_table()) == [0, 1, 8]
+    shutil.rmtree(place.uri(TABLE), ignore_errors=True)
+    shutil.copytree(tmp_path / "newest", place.uri(TABLE))
+    with place.connect() as lake:
+        assert lake.recover().ok
+        assert in_order(lake.read(TABLE)) == in_order(rows)
+    assert in_order(place.delta(TABLE).to_pyarrow_table()) == in_order(rows)
+
+
+def test_unregister_gives_up_a_decided_commit_to_a_table_that_was_moved_away(
     place: Place, tmp_path: Path
 ) -> None:
     decided_and_left(place, add_five)
     shutil.move(place.uri(TABLE), tmp_path / "moved")
     with place.connect() as lake:
-        lake.recover()
-    told = [(f["kind"], f["table"]) for f in findings(place)]
-    assert ("voided", TABLE) in told
+        lake.unregister(TABLE)
+    assert ("voided", TABLE) in [(f["kind"], f["table"]) for f in findings(place)]
     assert values(place.delta("other").to_pyarrow_table()) == [0, 1, 8]
 
 

@@ -88,6 +88,22 @@ def test_recover_voids_the_lost_commit_and_reports_it_and_later_commits_are_publ
     assert everywhere(place, "other") == {0: 100, 8: 8}, "there it was published"
 
 
+def test_maintain_reports_a_lost_commit_and_voids_nothing_until_it_is_restored(
+    place: Place,
+) -> None:
+    with place.connect() as lake:
+        _, found = left(lake)
+    key, body = found.relative_to(place.root).as_posix(), found.read_bytes()
+    found.unlink()
+    with place.connect() as lake:
+        report = lake.maintain()
+        assert key in {finding.key for finding in report.findings if finding.severity == "error"}
+        assert voids(report) == []
+    found.write_bytes(body)
+    goes_on(place)
+    assert everywhere(place) == {0: 101, 1: 112, 2: 107, 3: 100, 9: 9}
+
+
 def test_recover_voids_nothing_if_a_client_with_the_commit_in_memory_publishes_first(
     place: Place,
 ) -> None:

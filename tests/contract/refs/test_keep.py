@@ -91,6 +91,32 @@ def test_a_kept_tag_survives_vacuum_and_the_clean_up_of_the_log(
             assert found.to_pyarrow_table().num_rows == 3
 
 
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_keep_refuses_a_truncated_file_and_keeps_the_ref_once_the_file_is_restored(
+    lake: lv.Lake, kind: str
+) -> None:
+    shop(lake)
+    if kind == "branch":
+        lake.branch("night", at="closing")
+        lake.delete_ref("closing")
+    ref = "closing" if kind == "tag" else "night"
+    before = rows(lake, ref)
+    now = {Path(uri) for uri in deltalake.DeltaTable(lake.table("stock").uri).file_uris()}
+    (removed,) = set(Path(lake.root, "stock").glob("*.parquet")) - now
+    body = removed.read_bytes()
+    removed.write_bytes(body[:-40])
+    for _ in range(2):  # a second attempt finds the copy of the first
+        report = lake.keep(ref)
+        assert not report.ok
+        assert any(removed.name in one.message for one in report.findings)
+    removed.write_bytes(body)
+    with lv.connect(lake.root) as other:
+        assert other.keep(ref).ok
+        clean_up(other)
+        assert rows(other, ref) == before
+        assert other.doctor(files=True).ok
+
+
 def test_a_tag_that_is_not_kept_is_lost_by_the_same_clean_up(lake: lv.Lake) -> None:
     shop(lake)
     (note,) = [one for one in lake.doctor().findings if one.kind == "ref_at_risk"]

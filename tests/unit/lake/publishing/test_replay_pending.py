@@ -51,8 +51,8 @@ def rewritten(lake: MemoryLake, change: Any = lambda row: {**row, "balance": 100
     assert other.run(delta_writer.rewrite(other.client, "a", change))
 
 
-def reconciled(lake: MemoryLake, peer: Peer) -> CommitObject:
-    head = peer.run(reconcile(peer.context, "a"))
+def reconciled(lake: MemoryLake, peer: Peer, *, gives_up: bool = False) -> CommitObject:
+    head = peer.run(reconcile(peer.context, "a", gives_up=gives_up))
     assert head is not None
     last = head.commits[-1]
     assert last.kind == "reconcile"
@@ -146,13 +146,15 @@ def test_a_commit_that_can_not_be_replayed_is_cancelled_and_the_next_one_is_not(
     assert lake.ids("a") == [0, 1, 8]
 
 
-def test_all_pending_commits_are_cancelled_if_the_table_is_gone(
+def test_pending_commits_are_cancelled_only_on_request_if_the_table_is_gone(
     lake: MemoryLake, peer: Peer
 ) -> None:
     txn = update_decided(lake)
     for key in lake.keys("a/_delta_log"):
         lake.store.delete(key)
-    commit = reconciled(lake, peer)
+    with pytest.raises(lv.TableNotFound, match="restore"):
+        reconciled(lake, peer)
+    commit = reconciled(lake, peer, gives_up=True)
     assert [who for who, _ in commit.voided] == [txn.id]
     assert "dropped or created again" in commit.voided[0][1]
     assert lake.head.tables["a"].dropped
