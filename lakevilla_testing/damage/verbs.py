@@ -8,6 +8,7 @@ from typing import Literal
 
 from lakevilla.api.lake import Lake
 from lakevilla.errors import LakeVillaError
+from lakevilla_testing.damage.scene import QUEUED
 
 #: The row of the scene's commit that is decided, and not in all logs.
 PENDING = 8
@@ -72,6 +73,14 @@ def _deleted(rows: Rows) -> Rows:
 
 def _append(table: str, number: int) -> Callable[[Lake], object]:
     return lambda lake: lake.run(lambda txn: txn.append(table, [{"id": number, "v": 0}]))
+
+
+def _append_queued(lake: Lake, _: str) -> object:
+    """Append in a place of the table's queue, behind the dead transaction of the scene."""
+    with lake.transaction(QUEUED) as txn:
+        txn.take_turn("sales/b")
+        txn.append("sales/b", [{"id": 904, "v": 0}])
+    return txn.result
 
 
 def _rebuild(**how: bool) -> Callable[[Lake, str], object]:
@@ -172,6 +181,7 @@ VERBS = {
             lambda lake, _: _append("copies/a", 902)(lake),
             appended("", "copies/a", 902),
         ),
+        Verb("append queued", "write", _append_queued, appended("", "sales/b", 904)),
         Verb(
             "append etl",
             "write",

@@ -27,6 +27,8 @@ LAYERS = (
     Layer("schedules", 3, "crashes at each request, and interleavings, of small scenarios"),
     Layer("kills", 2, "real processes that are killed and stopped"),
     Layer("rows", 2, "drawn tables, predicates and programs, against a model"),
+    Layer("kills_of_upkeep", 2, "clients that die between two writes of upkeep and other verbs"),
+    Layer("stops", 1, "real processes that are stopped past their leases, and go on"),
     Layer("damage", 3, "lakes whose objects are lost or set back, under clients and upkeep"),
     Layer("contracts", 3, "what users rely on, over real tables of both formats"),
 )
