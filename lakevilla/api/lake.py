@@ -1945,7 +1945,7 @@ class Lake(Hinted, Generic[Frame]):
         A task that is not due costs two requests. One client at a time works on a task; two would
         do no harm. The report has one note for each task, and the errors.
 
-        - ``recover``: as ``recover``.
+        - ``recover``: as ``recover``, but no commit whose object is missing is cancelled.
         - ``keep``: as ``keep``, of tags that are older than three days, once a day.
         - ``checkpoint``: write the checkpoints of Delta tables that are overdue.
         - ``optimize``: as ``Table.optimize``, of tables that have many small files.
