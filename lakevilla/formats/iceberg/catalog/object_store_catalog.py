@@ -44,6 +44,7 @@ from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.forked import lock
 from lakevilla.formats.iceberg import log
 from lakevilla.formats.iceberg.catalog.fileio import StoreFileIO, runner_for, storage_options
+from lakevilla.formats.iceberg.catalog.trust import by_its_own_properties
 from lakevilla.formats.iceberg.metadata.definition import (
     MOST_VERSION,
     hint_key,
@@ -628,7 +629,7 @@ class Catalogs:
                 self._made.pop(name, None)  # the next caller tries again
             made.set_exception(error)
         else:
-            made.set_result(found)
+            made.set_result(by_its_own_properties(found))
 
 
 def _limit(catalog: Catalog, seconds: float) -> None:

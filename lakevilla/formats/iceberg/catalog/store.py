@@ -35,9 +35,11 @@ from lakevilla.errors import (
 from lakevilla.formats.iceberg.catalog.object_store_catalog import (
     Catalogs,
     CommitRequest,
+    ObjectStoreCatalog,
     decode_request,
     most_version,
 )
+from lakevilla.formats.iceberg.catalog.trust import refusal
 from lakevilla.formats.iceberg.metadata.definition import place_of
 from lakevilla.formats.iceberg.metadata.file import (
     Cache,
@@ -292,7 +294,9 @@ def _refusal(table: Table) -> str:
         if Capability.V1_UPDATE_TABLE not in catalog._supported_endpoints:
             return "its server lists no endpoint for commits to tables, so it can only be read"
         return ""
-    return ""
+    if isinstance(catalog, ObjectStoreCatalog):
+        return ""
+    return refusal(catalog, table.metadata.properties, table.metadata.location)
 
 
 def _failure(error: Exception) -> Failure:
