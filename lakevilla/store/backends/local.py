@@ -537,9 +537,13 @@ def link_or_copy(source: str, directory: int, name: str, durable: bool) -> os.st
     """Give a file another name, or copy it where the file system can't do so."""
     # A file created there gets the rights that the umask, or the directory's own list, allows.
     descriptor = _created(directory, name)
-    allowed = os.fstat(descriptor).st_mode & os.stat(".", dir_fd=directory).st_mode & 0o666
+    made, listed = os.fstat(descriptor), _has_list(descriptor)
     os.close(descriptor)
     os.unlink(name, dir_fd=directory)
+    if listed or made.st_gid != os.stat(source).st_gid:
+        # A directory that a team shares gives its files to the team, and a link's owner stays.
+        return copy_file(source, directory, name, durable)
+    allowed = made.st_mode & os.stat(".", dir_fd=directory).st_mode & 0o666
     try:
         os.link(source, name, dst_dir_fd=directory, follow_symlinks=False)
         # A temporary file is private to its maker; an object is as open as its directory.
@@ -551,6 +555,14 @@ def link_or_copy(source: str, directory: int, name: str, durable: bool) -> os.st
             os.unlink(name, dir_fd=directory)
         return copy_file(source, directory, name, durable)
     return _stored(directory, name, durable)
+
+
+def _has_list(descriptor: int) -> bool:
+    """Return whether a file has a list of access rights beyond those of its mode."""
+    try:
+        return any("posix_acl" in name for name in os.listxattr(descriptor))
+    except (AttributeError, OSError):
+        return False  # the system, or the file system, has no such lists
 
 
 def _stored(directory: int, name: str, durable: bool) -> os.stat_result:

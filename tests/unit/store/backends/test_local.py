@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -539,3 +540,42 @@ def test_an_uploaded_file_gets_no_more_access_rights_than_the_umask_allows(
     finally:
         os.umask(before)
     assert stat.S_IMODE(os.stat(tmp_path / "t" / "x").st_mode) == 0o640
+
+
+def stored_by_link(store: LocalStore, tmp_path: Path) -> os.stat_result:
+    (tmp_path / "source").write_bytes(b"x")
+    (tmp_path / "source").chmod(0o600)
+    before = os.umask(0o007)
+    try:
+        token_of(store.put_file("t/x", str(tmp_path / "source")))
+    finally:
+        os.umask(before)
+    return os.stat(tmp_path / "t" / "x")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to any group")
+def test_an_uploaded_file_belongs_to_the_group_that_shares_the_directory(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    (tmp_path / "t").mkdir()
+    os.chown(tmp_path / "t", -1, 54321)
+    (tmp_path / "t").chmod(0o2770)
+    status = stored_by_link(store, tmp_path)
+    assert (status.st_gid, stat.S_IMODE(status.st_mode)) == (54321, 0o660)
+
+
+def test_an_uploaded_file_has_the_directorys_list_of_access_rights(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    (tmp_path / "t").mkdir()
+    nobody = 0xFFFFFFFF
+    #: The owner, the user 54321, the group, the mask, all others: the first two may write.
+    entries = [(1, 7, nobody), (2, 6, 54321), (4, 0, nobody), (16, 7, nobody), (32, 0, nobody)]
+    listed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(tmp_path / "t", "system.posix_acl_default", listed)
+    except (AttributeError, OSError):
+        pytest.skip("the file system of temporary files has no lists of access rights")
+    stored_by_link(store, tmp_path)
+    found = os.getxattr(tmp_path / "t" / "x", "system.posix_acl_access")
+    assert struct.pack("<HHI", 2, 6, 54321) in found
