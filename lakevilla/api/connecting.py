@@ -29,7 +29,12 @@ from lakevilla.store.backends.endpoints import azure_account
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.reach import Reach, outside_paths
 from lakevilla.store.backends.sessions import session_of
-from lakevilla.store.location import refuse_half_scheme, root_location, table_around
+from lakevilla.store.location import (
+    refuse_connection_string,
+    refuse_half_scheme,
+    root_location,
+    table_around,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -274,6 +279,7 @@ def _checked_root(root: str | os.PathLike[str]) -> str:
             f"root {shown(root)} is neither a path nor a URI: give a URI like s3://bucket/path, "
             "or the path of a directory"
         )
+    refuse_connection_string(root)
     refuse_half_scheme(root)
     place = root_location(root)
     if place.scheme == "file" and os.path.isfile(f"/{place.path}"):

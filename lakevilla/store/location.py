@@ -135,8 +135,8 @@ def parse_location(text: str) -> Location:
     if scheme == "file":
         if authority not in ("", "localhost"):
             raise InvalidOperation(
-                f"location {text!r} names the host {authority!r}; "
-                f"write file:///path with three slashes"
+                f"location {_without_secrets(text)!r} names the host "
+                f"{authority.rpartition('@')[2]!r}; write file:///path with three slashes"
             )
         authority = ""
     elif scheme == "az":
@@ -145,6 +145,11 @@ def parse_location(text: str) -> Location:
         # Nothing before the @ is repeated: it may be a secret.
         raise InvalidOperation(
             f"a {scheme} location must not carry credentials; pass them in storage_options"
+        )
+    elif scheme in ("s3", "gs") and _SIGNED.search(text):
+        raise InvalidOperation(
+            f"location {text.partition('?')[0]!r} is followed by a signature: a signed URL opens "
+            "one object, and a lake has many; leave it out, and pass credentials in storage_options"
         )
     if not authority and scheme not in ("file", "memory"):
         place = "container" if scheme == "az" else "bucket"
@@ -221,6 +226,21 @@ def table_around(root: str) -> str | None:
             return path
         path = os.path.dirname(path)
     return None
+
+
+def refuse_connection_string(text: str) -> None:
+    """Refuse a root that is a connection string, which would be a directory with a secret's name.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if _CONNECTION.search(text):
+        raise InvalidOperation(
+            "the root is a connection string, with its secret: give the URI of the place, such as "
+            "abfss://container@account.dfs.core.windows.net/path, and pass what the string holds "
+            "in storage_options"
+        )
 
 
 def refuse_half_scheme(text: str) -> None:
@@ -320,7 +340,7 @@ def _clean(path: str, given: str) -> str:
 
 def _without_secrets(uri: str) -> str:
     """Return a URI for messages, without what may be a password or a token."""
-    return _USER.sub(r"\1", uri.partition("?")[0])
+    return _USER.sub(r"\1", re.split("[?#]", uri, maxsplit=1)[0])
 
 
 def _refuse_dots(path: str, given: str) -> None:
@@ -350,6 +370,14 @@ _AZURE_HOST = re.compile(
 _CONTAINER = re.compile(r"\$?[a-z0-9-]+")
 #: The signature of a token (SAS) behind a location.
 _TOKEN = re.compile(r"\?(?:.*&)?sig=", re.DOTALL)
+#: The signature of a signed URL of S3 or Google, or a token, behind a location.
+_SIGNED = re.compile(
+    r"\?(?:.*&)?(?:(?:x-(?:amz|goog)-)?(?:signature|credential|security-token)|sig"
+    r"|awsaccesskeyid|googleaccessid|(?:access_)?token)=",
+    re.DOTALL | re.IGNORECASE,
+)
+#: The part of a connection string, of Azure or of a database, that is a secret.
+_CONNECTION = re.compile(r"(?:^|;)\s*(?:AccountKey|SharedAccessSignature|password|pwd)\s*=", re.I)
 _ONELAKE = re.compile(r"(?:^|\.)fabric\.microsoft\.com$")
 
 

@@ -126,7 +126,7 @@ def _check_url(source: str, endpoint: str) -> None:
     whole = not any(character.isspace() or not character.isprintable() for character in endpoint)
     if url.scheme.lower() not in ("http", "https") or not host or not whole:
         # What it holds may be a secret.
-        shown = repr(endpoint) if not {"@", "?"} & set(endpoint) else "no URL"
+        shown = repr(endpoint) if not set("@?={") & set(endpoint) else "no URL"
         raise InvalidOperation(
             f"{source} is {shown}: write a URL with its scheme, such as https://host:9000, or "
             "leave it out for the provider's own"

@@ -466,6 +466,9 @@ _OPTION = re.compile(r"[a-z0-9_.-]+")
 _OPTION_NAMED = re.compile(r"Configuration key: '([^']*)'")
 _MISSING_KEY = re.compile(r"Missing (SecretAccessKey|AccessKeyId)")
 _KEY_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_LINE = "\n"
+#: Shorter values of options are switches and numbers, which a message may repeat.
+_LEAST_SECRET = 6
 _memories: dict[str, MemoryStore] = {}
 
 # A backend has one client of its endpoint, with its connections. The lakes of a process share the
@@ -609,23 +612,44 @@ class _Options:
             opened: S3Store | GCSStore | AzureStore = _PROVIDERS[provider](name, **arguments)
             return opened
         except (BaseError, ValueError) as error:
-            missing = _MISSING_KEY.search(str(error))
-            if missing is not None:
-                given, other = _KEY_PAIR if missing[1] == "SecretAccessKey" else _KEY_PAIR[::-1]
-                raise InvalidOperation(
-                    f"the store {provider}://{name} cannot be opened: {given} is given without "
-                    f"{other}: set both in storage_options or in the environment"
-                ) from None
-            if "Account must be specified" in str(error):
-                raise InvalidOperation(
-                    f"the store az://{name} cannot be opened, as its account is not known: set "
-                    "AZURE_STORAGE_ACCOUNT_NAME in storage_options or in the environment, or write "
-                    f"abfss://{name}@account.dfs.core.windows.net/path"
-                ) from None
-            raise InvalidOperation(
-                f"the store {provider}://{name} cannot be opened: {_first_line(error)}; "
-                f"correct storage_options"
-            ) from None
+            refused = _not_opened(provider, name, _without_values(str(error), provider, config))
+        # Raised here, so that the client's error, which may quote secrets, is not its context.
+        raise refused
+
+
+def _not_opened(provider: str, name: str, reason: str) -> InvalidOperation:
+    """Return the error for options of which a provider's client can't be made."""
+    missing = _MISSING_KEY.search(reason)
+    if missing is not None:
+        given, other = _KEY_PAIR if missing[1] == "SecretAccessKey" else _KEY_PAIR[::-1]
+        return InvalidOperation(
+            f"the store {provider}://{name} cannot be opened: {given} is given without "
+            f"{other}: set both in storage_options or in the environment"
+        )
+    if "Account must be specified" in reason:
+        return InvalidOperation(
+            f"the store az://{name} cannot be opened, as its account is not known: set "
+            "AZURE_STORAGE_ACCOUNT_NAME in storage_options or in the environment, or write "
+            f"abfss://{name}@account.dfs.core.windows.net/path"
+        )
+    return InvalidOperation(
+        f"the store {provider}://{name} cannot be opened: {reason.partition(_LINE)[0]}; "
+        f"correct storage_options"
+    )
+
+
+def _without_values(text: str, provider: str, config: Mapping[str, str]) -> str:
+    """Return the client's words without the values of options: it quotes some, secret or not."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name.lower().startswith(PREFIXES[provider])
+    }
+    values = {value: name for name, value in {**environment, **config}.items()}
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) >= _LEAST_SECRET:
+            text = text.replace(value, f"(the value of {values[value]})")
+    return text
 
 
 def _is_option(value: object) -> bool:

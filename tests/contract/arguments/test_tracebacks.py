@@ -99,3 +99,14 @@ def test_a_warning_of_connect_points_to_the_caller(tmp_path: Path) -> None:
     with pytest.warns(lv.LakeVillaWarning, match="lies inside") as noted:
         lv.connect(tmp_path / "t" / "inner")
     assert noted[0].filename == __file__
+
+
+def test_the_variables_that_a_traceback_shows_hold_no_storage_option() -> None:
+    """Tools such as rich, Sentry and ``pytest -l`` show the variables of each frame."""
+    with pytest.raises(lv.InvalidOperation) as caught:
+        lv.connect(
+            "s3://b/lake", storage_options={"AWS_SECRET_ACCESS_KEY": "-".join(["hunter", "2"])}
+        )
+    shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    found = [frame.name for frame in shown.stack if "hunter-2" in repr(frame.locals)]
+    assert found == []

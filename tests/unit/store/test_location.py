@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lakevilla as lv
 from lakevilla.errors import InvalidOperation, StoreError
 from lakevilla.store.location import (
     check_key,
@@ -152,6 +153,46 @@ def test_a_token_in_a_location_on_azure_is_refused_and_not_repeated(location: st
     with pytest.raises(InvalidOperation, match="in storage_options") as error:
         root_location(location)
     assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://bucket/t?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=hunter2",
+        "s3://bucket/t?X-Amz-Security-Token=hunter2&a=b",
+        "s3a://bucket/t?AWSAccessKeyId=AKIA&Signature=hunter2&Expires=1",
+        "gs://bucket/t?X-Goog-Signature=hunter2",
+        "gs://bucket/t?access_token=hunter2",
+    ],
+)
+def test_a_signed_url_is_refused_and_its_signature_not_repeated(location: str) -> None:
+    with pytest.raises(InvalidOperation, match="followed by a signature") as error:
+        root_location(location)
+    assert "hunter2" not in str(error.value)
+
+
+def test_the_user_of_a_files_uri_is_not_repeated() -> None:
+    with pytest.raises(InvalidOperation, match="names the host 'h'") as error:
+        root_location("file://me:hunter2@h/x")
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2;EndpointSuffix=b",
+        "BlobEndpoint=https://a.blob.core.windows.net;SharedAccessSignature=sig=hunter2",
+        "host=db; password=hunter2",
+    ],
+)
+def test_a_connection_string_is_refused_and_not_repeated(root: str) -> None:
+    with pytest.raises(InvalidOperation, match="is a connection string") as error:
+        lv.connect(root)
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_question_mark_in_a_path_is_part_of_it() -> None:
+    assert root_location("s3://box/a?b=c/t").path == "a?b=c/t"
 
 
 def test_a_question_mark_in_a_path_on_azure_is_part_of_it() -> None:

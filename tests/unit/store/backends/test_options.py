@@ -281,3 +281,45 @@ def test_an_account_has_one_spelling(name: str) -> None:
     for spelled in ({"azure_storage_sas_token": "sv=1&sig=x"}, {"account_key": "aGVsbG8="}):
         options = spelled | {name: "Mine"}
         assert {open_store(root, options).root.uri for root in ("az://c/x", MINE)} == {MINE}
+
+
+#: By provider, an option whose bad value the store's client quotes.
+QUOTED = [
+    ("s3://b", "aws_skip_signature"),
+    ("az://c", "azure_use_azure_cli"),
+    ("gs://b", "google_service_account"),
+    ("gs://b", "google_application_credentials"),
+]
+ACCOUNT = '{\n "type": "service_account",\n "private_key": "-----BEGIN hunter2"\n}'
+
+
+@pytest.mark.parametrize(("root", "name"), QUOTED)
+@pytest.mark.parametrize("value", ["hunter2", ACCOUNT])
+@pytest.mark.parametrize("where", ["options", "environment"])
+def test_a_value_that_the_stores_client_quotes_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, root: str, name: str, value: str, where: str
+) -> None:
+    options = {"azure_storage_account_name": "account"}
+    if where == "options":
+        options[name] = value
+    else:
+        monkeypatch.setenv(name.upper(), value)
+    with pytest.raises(InvalidOperation, match=r"\(the value of .*; correct storage_opt") as error:
+        open_store(root, options)
+    assert name in str(error.value).lower()
+    assert "hunter2" not in repr(error.value)
+    assert error.value.__context__ is None
+
+
+def test_an_option_that_is_short_is_repeated_for_it_is_a_switch() -> None:
+    with pytest.raises(InvalidOperation, match='failed to parse "maybe" as boolean'):
+        open_store("s3://b", {"aws_skip_signature": "maybe"})
+
+
+@pytest.mark.parametrize(
+    "given", ["AccountKey=hunter2;x", "https://me:hunter2@", '{"k": "hunter2"}']
+)
+def test_an_endpoint_that_is_none_is_not_repeated_where_it_may_hold_a_secret(given: str) -> None:
+    with pytest.raises(InvalidOperation, match="is no URL") as error:
+        open_store("s3://b", {"aws_endpoint_url": given})
+    assert "hunter2" not in str(error.value)
