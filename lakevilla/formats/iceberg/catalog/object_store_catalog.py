@@ -44,6 +44,7 @@ from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.forked import lock
 from lakevilla.formats.iceberg import log
 from lakevilla.formats.iceberg.catalog.fileio import StoreFileIO, runner_for, storage_options
+from lakevilla.formats.iceberg.catalog.redaction import reason, without_secrets
 from lakevilla.formats.iceberg.catalog.trust import by_its_own_properties
 from lakevilla.formats.iceberg.metadata.definition import (
     MOST_VERSION,
@@ -615,10 +616,17 @@ class Catalogs:
         except TimeoutError:
             raise TimeoutError(f"no answer within {self._timeout:g} seconds") from None
         except _MISTAKES as error:
-            raise InvalidOperation(
-                f"the catalog {name!r} can't be made of its properties ({error}): see pyiceberg's "
-                "documentation of load_catalog"
-            ) from error
+            words = without_secrets(str(error), properties_of(given))
+        # Raised here, so that the catalog's error, whose frames have its properties, is not shown.
+        raise InvalidOperation(
+            f"the catalog {name!r} can't be made of its properties ({words}): see pyiceberg's "
+            "documentation of load_catalog"
+        )
+
+    def reason(self, error: Exception) -> str:
+        """Return an error of a catalog for messages, without the secrets of any of them."""
+        given = {name: properties_of(one) for name, one in self._given.items()}
+        return reason(error, given)
 
     def _make(self, name: str, given: Catalog | Mapping[str, str], made: Future[Catalog]) -> None:
         try:
@@ -630,6 +638,11 @@ class Catalogs:
             made.set_exception(error)
         else:
             made.set_result(by_its_own_properties(found))
+
+
+def properties_of(given: Catalog | Mapping[str, str]) -> Mapping[str, str]:
+    """Return a catalog's properties; ``given`` may be these already."""
+    return given.properties if isinstance(given, Catalog) else given
 
 
 def _limit(catalog: Catalog, seconds: float) -> None:

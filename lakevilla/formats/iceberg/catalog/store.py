@@ -150,7 +150,7 @@ class CatalogStore:
         except Exception as error:
             if _is_rejection(error):
                 return self._settle(key, request, condition, error)
-            return _failure(error)
+            return _failure(error, self._catalogs.reason(error))
         return Stored(Token(place_of(done.metadata_location).uri))
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
@@ -198,8 +198,9 @@ class CatalogStore:
         one finds the main branch moved. Otherwise the catalog does not accept such a request.
         """
         table = self._asked(lambda: self._load(key))
+        reason = self._catalogs.reason(error)
         if isinstance(table, Failure):
-            return Failure(f"{_reason(error)}, and then: {table.reason}", permanent=table.permanent)
+            return Failure(f"{reason}, and then: {table.reason}", permanent=table.permanent)
         if not isinstance(table, Table):
             return Refused()
         if table.metadata.snapshot_by_id(request.snapshot_id) is not None:
@@ -210,13 +211,15 @@ class CatalogStore:
         if isinstance(condition, Match) and condition.token != _token(table):
             return Refused()
         if isinstance(error, CommitFailedException):
-            return Failure(_reason(error), ambiguous=False, conflict=True)
+            return Failure(reason, ambiguous=False, conflict=True)
         rejected = _is_rejection(error)
-        return Failure(_reason(error), ambiguous=False, permanent=True, rejected=rejected)
+        return Failure(reason, ambiguous=False, permanent=True, rejected=rejected)
 
     def _load(self, key: str) -> Table:
         name, identifier = identifier_of(key)
-        table = self._tables[key] = _loaded(self._catalogs[name], identifier, key)
+        table = self._tables[key] = _loaded(
+            self._catalogs[name], identifier, key, self._catalogs.reason
+        )
         return table
 
     def _asked(self, ask: Callable[[], T]) -> T | Missing | Failure:
@@ -227,10 +230,12 @@ class CatalogStore:
         except (CorruptObject, InvalidOperation):
             raise
         except Exception as error:
-            return _failure(error)
+            return _failure(error, self._catalogs.reason(error))
 
 
-def _loaded(catalog: Catalog, identifier: tuple[str, ...], key: str) -> Table:
+def _loaded(
+    catalog: Catalog, identifier: tuple[str, ...], key: str, reason: Callable[[Exception], str]
+) -> Table:
     """Return the table as its catalog has it now.
 
     Raises ``CorruptObject`` where two answers of the catalog name the same missing metadata file.
@@ -239,11 +244,11 @@ def _loaded(catalog: Catalog, identifier: tuple[str, ...], key: str) -> Table:
     try:
         return catalog.load_table(identifier)
     except FileNotFoundError as error:
-        missing = _reason(error)
+        missing = reason(error)
     try:
         return catalog.load_table(identifier)
     except FileNotFoundError as error:
-        if _reason(error) != missing:
+        if reason(error) != missing:
             raise  # the runner treats it as a failed request, and repeats it
     table = name_in_catalog(key)
     raise CorruptObject(
@@ -299,18 +304,14 @@ def _refusal(table: Table) -> str:
     return refusal(catalog, table.metadata.properties, table.metadata.location)
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: Exception, reason: str) -> Failure:
     """Return the failure of an attempt without a reliable answer: the catalog may have performed
     it.
     """
     if isinstance(error, _REFUSED_ACCESS):
-        return Failure(_reason(error), ambiguous=False, permanent=True)
+        return Failure(reason, ambiguous=False, permanent=True)
     throttled = isinstance(error, TooManyRequestsError)
-    return Failure(_reason(error), ambiguous=not throttled, throttled=throttled)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason'}"
+    return Failure(reason, ambiguous=not throttled, throttled=throttled)
 
 
 # -------------------- log
