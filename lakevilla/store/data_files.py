@@ -11,7 +11,7 @@ from stat import S_ISDIR, S_ISREG
 
 import pyarrow as pa
 
-from lakevilla.errors import CorruptObject
+from lakevilla.errors import CorruptObject, StoreError
 from lakevilla.forked import lock
 from lakevilla.store.base import Found, GetOutcome, Missing
 from lakevilla.store.cached import SMALL_FILE_BYTES
@@ -146,6 +146,8 @@ class DataFiles:
         ------
         CorruptObject
             The object does not exist.
+        StoreError
+            A local file can't be opened.
         """
         body = self._held.get(key)
         if body is not None:
@@ -156,6 +158,12 @@ class DataFiles:
                 return pa.OSFile(path)
             except FileNotFoundError:
                 raise _missing(key) from None
+            except OSError as error:  # the name is too long, or this user may not read the file
+                why = os.strerror(error.errno) if error.errno else "it is no file"
+                raise StoreError(
+                    f"data file {key!r} can't be opened ({why}): correct "
+                    "its access rights, or have its writer name it by another path"
+                ) from None
         if size is None:
             info = self._runner.run(stat(key))
             if isinstance(info, Missing):

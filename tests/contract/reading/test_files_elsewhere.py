@@ -111,6 +111,16 @@ def test_a_file_path_with_parent_steps_cannot_leave_the_lake(tmp_path: Path, pat
             lv.connect(tmp_path / "lake", files_outside=[str(tmp_path / "lake")]).read("t")
 
 
+@pytest.mark.parametrize("path", ["x/" * 3000 + "a.parquet", "y" * 300], ids=["path", "name"])
+def test_a_file_with_a_name_that_is_too_long_is_reported(tmp_path: Path, path: str) -> None:
+    write_deltalake(str(tmp_path / "lake" / "t"), OWN)
+    add_to_log(tmp_path / "lake" / "t", path, 500)
+    with lv.connect(tmp_path / "lake") as lake:
+        for verb in ("read", "sql", "count", "optimize"):
+            with pytest.raises(lv.StoreError, match=r"can't be opened|is missing|too long"):
+                VERBS[verb](lake)
+
+
 def test_files_outside_the_lake_are_read_and_rewritten_if_the_caller_allows_it(table: Path) -> None:
     allowed = [str(table.parent.parent / "elsewhere")]
     with lv.connect(table.parent, files_outside=allowed) as lake:

@@ -30,5 +30,6 @@ LAYERS = (
     Layer("kills_of_upkeep", 2, "clients that die between two writes of upkeep and other verbs"),
     Layer("stops", 1, "real processes that are stopped past their leases, and go on"),
     Layer("damage", 3, "lakes whose objects are lost or set back, under clients and upkeep"),
+    Layer("hostile", 2, "lakes of which one object names files beyond it, or holds code"),
     Layer("contracts", 3, "what users rely on, over real tables of both formats"),
 )

@@ -1,0 +1,1 @@
+"""Hostile objects in a lake's store, and what a process does that meets them (docs/security.md)."""
