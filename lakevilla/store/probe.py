@@ -119,7 +119,12 @@ def _probe_once(ids: Ids, seconds_between_writes: float) -> Program[bool]:
     try:
         replaces = yield from checks()
     except Exception:
-        yield from parallel(clean)
+        try:
+            yield from parallel(clean)
+        except StoreError as error:
+            # A client without any rights has to know first that it may not write.
+            if not error.permanent:
+                raise
         raise
     yield from parallel(clean)
     return replaces

@@ -17,6 +17,9 @@ _STATUS = re.compile(
     r"Server returned non-2xx status code: (\d{3})|delete request failed .*\(code: (\d{3})\)$",
     re.MULTILINE,
 )
+#: S3 deletes objects in batches, too, with a code for each object.
+_NOT_DELETED = re.compile(r"DeleteObjects request failed for key .*\(code: ([A-Za-z]\w*)\)$", re.M)
+_STATUS_OF_DELETION = {"AccessDenied": 403, "SlowDown": 503, "ServiceUnavailable": 503}
 #: No request went to the store.
 _NO_TOKEN = re.compile(
     r"Generic \w+ error: (?:Error performing token request"
@@ -40,6 +43,8 @@ class _Names(NamedTuple):
     credentials: str
     region: str
     allows_http: str
+    #: The rights of a policy, by the request that needs each; none where there are only roles.
+    rights: dict[str, str]
 
 
 _NAMES = {
@@ -48,21 +53,44 @@ _NAMES = {
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         "AWS_REGION",
         "AWS_ALLOW_HTTP",
+        {
+            "get": "s3:GetObject",
+            "put": "s3:PutObject",
+            "list": "s3:ListBucket",
+            "delete": "s3:DeleteObject",
+        },
     ),
     "gs": _Names(
         "GOOGLE_BASE_URL (left out: Google's own)",
         "GOOGLE_SERVICE_ACCOUNT",
         "the region",
         "GOOGLE_ALLOW_HTTP",
+        {
+            "get": "storage.objects.get",
+            "put": "storage.objects.create",
+            "list": "storage.objects.list",
+            "delete": "storage.objects.delete",
+        },
     ),
     "az": _Names(
         "AZURE_STORAGE_ENDPOINT (left out: Azure's own)",
         "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_CLIENT_ID with its secret",
         "the region",
         "AZURE_ALLOW_HTTP",
+        {},
     ),
 }
 _WHERE = "in storage_options or the environment"
+#: What a request is, as its error has it: the first that is found counts.
+_REQUESTS = (
+    ("list", "list request"),
+    ("delete", "DeleteObjects"),
+    ("delete", "performing DELETE "),
+    ("get", "performing GET "),
+    ("get", "performing HEAD "),
+    ("put", "performing PUT "),
+    ("put", "performing POST "),
+)
 
 _HINTS = {
     301: "the bucket is in another region: set {region} " + _WHERE,
@@ -71,7 +99,7 @@ _HINTS = {
     401: "the credentials are missing or wrong: check {credentials} " + _WHERE,
     403: "the credentials were refused: check {credentials} "
     + _WHERE
-    + ", their rights, and this machine's clock",
+    + ", {right}, and this machine's clock",
     404: "there is no such bucket or container: create it, or correct the name in the root",
     405: "the store does not allow the method: check the endpoint, {endpoint}",
     411: "the store does not speak this protocol: check the endpoint, {endpoint}",
@@ -165,10 +193,10 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
         throttled = status == 503 or code == "SlowDown"
         return Failure(f"{status_text}, server error", ambiguous=not reading, throttled=throttled)
     if status == 401 or code in _BAD_CREDENTIALS:
-        return _of_store(f"{status_text}: {_hint(403 if status == 403 else 401, names)}")
+        return _of_store(f"{status_text}: {_hint(403 if status == 403 else 401, names, text)}")
     if status == 301:
         return _of_store(f"{status_text}: {_hint(301, names)}")
-    return _permanent(f"{status_text}: {_hint(status, names)}")
+    return _permanent(f"{status_text}: {_hint(status, names, text)}")
 
 
 def _token_failure(text: str, is_file: bool, names: _Names) -> Failure:
@@ -216,9 +244,16 @@ def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:
             return Failure(f"the connection broke ({other.lower()})", ambiguous=not reading)
 
 
-def _hint(status: int, names: _Names) -> str:
+def _hint(status: int, names: _Names, text: str = "") -> str:
     hint = _HINTS.get(status, "the store rejected the request")
-    return hint.format_map(names._asdict())
+    return hint.format_map({**names._asdict(), "right": _right(names, text)})
+
+
+def _right(names: _Names, text: str) -> str:
+    """Return what a policy must allow for the request of this error."""
+    request = next((kind for kind, sign in _REQUESTS if sign in text), "")
+    right = names.rights.get(request)
+    return "their rights" if right is None else f"that they may do {right} there"
 
 
 def _no_credentials(names: _Names) -> Failure:
@@ -269,12 +304,15 @@ def ignores_ranges() -> Failure:
 
 def status_code(text: str) -> int | None:
     found = _STATUS.search(text)
-    return None if found is None else int(found[1] or found[2])
+    if found is not None:
+        return int(found[1] or found[2])
+    not_deleted = _NOT_DELETED.search(text)
+    return None if not_deleted is None else _STATUS_OF_DELETION.get(not_deleted[1], 500)
 
 
 def error_code(text: str) -> str | None:
-    found = _CODE.search(text)
-    return None if found is None else found[1] or found[2]
+    found = _CODE.search(text) or _NOT_DELETED.search(text)
+    return None if found is None else next(filter(None, found.groups()))
 
 
 class PanicError(OSError):

@@ -108,3 +108,18 @@ def test_a_transient_fault_during_the_probe_is_a_store_error(ids: Ids, flaw: str
     with pytest.raises(StoreError):
         Runner(store, ids, settings).run(probe(ids))
     assert store.list("") == []
+
+
+def test_the_error_of_a_probe_is_that_of_its_checks_and_not_of_its_cleaning_up(ids: Ids) -> None:
+    class ReadOnly(Unsafe):
+        """A store to which this client may neither write nor delete."""
+
+        def put(self, key: str, body: bytes, condition: Condition) -> Any:
+            return Failure("403: no s3:PutObject", ambiguous=False, permanent=True)
+
+        def delete(self, key: str) -> Any:
+            return Failure("403: no s3:DeleteObject", ambiguous=False, permanent=True)
+
+    settings = Settings(retry_limit=2, retry_base_seconds=0.001)
+    with pytest.raises(StoreError, match="s3:PutObject"):
+        Runner(ReadOnly(""), ids, settings).run(probe(ids))

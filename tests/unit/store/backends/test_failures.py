@@ -191,3 +191,50 @@ def test_only_gcs_limits_the_writes_of_one_object(
 ) -> None:
     failure = classify_failure(said(429, "SlowDown"), reading, provider)
     assert (failure.throttled, failure.of_object, failure.ambiguous) == (True, of_object, False)
+
+
+def not_deleted(code: str) -> str:
+    """Return the error for an object that S3 has not deleted with a batch."""
+    return f"Generic S3 error: DeleteObjects request failed for key a/b: It says. (code: {code})"
+
+
+@pytest.mark.parametrize(
+    ("code", "flags"),
+    [
+        ("AccessDenied", {"permanent"}),
+        ("InternalError", {"ambiguous"}),
+        ("SlowDown", {"ambiguous", "throttled"}),
+    ],
+)
+def test_a_deletion_that_s3_refuses_in_a_batch_is_classified_by_its_code(
+    code: str, flags: set[str]
+) -> None:
+    failure = classify_failure(not_deleted(code))
+    names = ("ambiguous", "throttled", "conflict", "permanent")
+    assert {name for name in names if getattr(failure, name)} == flags
+    assert code in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("provider", "text", "right"),
+    [
+        ("s3", "Error performing PUT http://h/b/k", "they may do s3:PutObject there"),
+        ("s3", "Error performing POST http://h/b/k?uploads=", "they may do s3:PutObject there"),
+        ("s3", "Error performing GET http://h/b/k", "they may do s3:GetObject there"),
+        ("s3", "Error performing HEAD http://h/b/k", "they may do s3:GetObject there"),
+        (
+            "s3",
+            "Error performing list request: Error performing GET http://h/b",
+            "they may do s3:ListBucket there",
+        ),
+        ("gs", "Error performing PUT http://h/b/k", "they may do storage.objects.create there"),
+        ("az", "Error performing PUT http://h/b/k", "check AZURE_STORAGE_ACCOUNT_KEY"),
+        ("s3", "Error", "their rights"),
+    ],
+)
+def test_a_refusal_names_the_right_that_a_policy_must_give(
+    provider: str, text: str, right: str
+) -> None:
+    refused = f"{text} in 1ms - Server returned non-2xx status code: 403 Forbidden: "
+    assert right in classify_failure(refused, provider=provider).reason
+    assert "s3:DeleteObject" in classify_failure(not_deleted("AccessDenied")).reason
