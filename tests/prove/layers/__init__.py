@@ -31,5 +31,6 @@ LAYERS = (
     Layer("stops", 1, "real processes that are stopped past their leases, and go on"),
     Layer("damage", 3, "lakes whose objects are lost or set back, under clients and upkeep"),
     Layer("hostile", 2, "lakes of which one object names files beyond it, or holds code"),
+    Layer("secrets", 1, "clients with secrets, on stores that refuse them and repeat these"),
     Layer("contracts", 3, "what users rely on, over real tables of both formats"),
 )
