@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from lakevilla.serve.access import LOOPBACK, Access, Rights, access_of
 from lakevilla.serve.app import Agents, application
 from lakevilla.serve.catalog import Catalog
 from lakevilla.serve.limits import Limits
+
+_log = logging.getLogger("lakevilla.serve")
 
 #: What goes to stderr: the server's warnings, and the gateway's own errors with their stacks, which
 #: a library would keep to itself.
@@ -129,4 +132,10 @@ def server_of(
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise InvalidOperation(f"TLS by {certificate} and {key}: {error.strerror}") from None
+    if host not in LOOPBACK and tls is None:
+        _log.warning(
+            "the gateway serves plain HTTP at %s: whoever is on the way from a client reads its "
+            "token; give --tls-cert and --tls-key, or let only a proxy with TLS reach it",
+            host,
+        )
     return Server(config, when_started)

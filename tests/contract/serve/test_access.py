@@ -16,6 +16,7 @@ import requests
 
 import lakevilla as lv
 from lakevilla.errors import InvalidOperation
+from lakevilla.serve.access import Rights
 from lakevilla.serve.catalog import Catalog
 from lakevilla.serve.limits import Limits
 from lakevilla.serve.server import server_of
@@ -56,6 +57,16 @@ def test_each_request_needs_the_token(lake: lv.Lake) -> None:
 def test_other_machines_reach_no_gateway_without_a_token(lake: lv.Lake) -> None:
     with pytest.raises(lv.InvalidOperation, match="--token-file"):
         server_of(lake, "0.0.0.0")
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_a_gateway_without_tls_for_other_machines_warns_of_its_tokens(
+    lake: lv.Lake, capfd: pytest.CaptureFixture[str], host: str, warned: bool
+) -> None:
+    server_of(lake, host, tokens={"secret": Rights(())})
+    told = capfd.readouterr().err
+    assert ("whoever is on the way from a client reads its token" in told) == warned
+    assert "secret" not in told
 
 
 def test_a_body_that_is_too_large_is_not_read_to_its_end(gateway: Gateway) -> None:
