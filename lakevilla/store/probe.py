@@ -115,19 +115,23 @@ def _probe_once(ids: Ids, seconds_between_writes: float) -> Program[bool]:
         is_new = isinstance(second, Stored) and second.token != first
         return is_new and isinstance(on_absent, Refused) and isinstance(stale, Refused)
 
-    clean: list[Effect] = [DeleteObject(present), DeleteObject(absent)]
     try:
         replaces = yield from checks()
     except Exception:
-        try:
-            yield from parallel(clean)
-        except StoreError as error:
-            # A client without any rights has to know first that it may not write.
-            if not error.permanent:
-                raise
+        yield from _delete_if_allowed([present, absent])
         raise
-    yield from parallel(clean)
+    yield from parallel([DeleteObject(present), DeleteObject(absent)])
     return replaces
+
+
+def _delete_if_allowed(keys: list[str]) -> Program[None]:
+    """Delete objects after an error: a client without rights has to know first what it lacked."""
+    deletions: list[Effect] = [DeleteObject(key) for key in keys]
+    try:
+        yield from parallel(deletions)
+    except StoreError as error:
+        if not error.permanent:
+            raise
 
 
 def _answered(key: str, body: bytes, condition: Condition) -> Program[PutOutcome]:

@@ -98,7 +98,7 @@ def test_a_constraint_that_was_rewritten_runs_nothing(
     assert [one.name for one in outside.iterdir()] == ["a.csv"]
 
 
-def test_what_was_rewritten_counts(lake: Path) -> None:
+def test_a_view_and_a_constraint_that_were_rewritten_count(lake: Path) -> None:
     rewrite(lake, "FROM stock", "FROM stock WHERE qty > 100")
     rewrite(lake, "qty > 0", "qty > 3")
     with lv.connect(lake) as opened:

@@ -1,4 +1,4 @@
-"""What a table's own properties may have pyiceberg do: nothing beyond the table's directory.
+"""Catalogs that take no orders from their tables: no code, no address, no place elsewhere.
 
 pyiceberg takes the code that reaches a table's files, its endpoint, and the directory of new
 metadata files from the table's properties, which whoever may commit to the table sets
