@@ -33,6 +33,7 @@ from lakevilla.errors import (
 )
 from lakevilla.gauges import LakeMetrics
 from lakevilla.results import (
+    Backup,
     CommitResult,
     DiscoveredTable,
     Finding,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from lakevilla.api.catalog.names import ListedTable, TablePage
     from lakevilla.api.connecting import connect
     from lakevilla.api.lake import Lake
+    from lakevilla.api.restoring import restore
     from lakevilla.api.session import Session
     from lakevilla.api.showing import show
     from lakevilla.api.snapshot import Snapshot, TableVersion
@@ -73,6 +75,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyCommitted",
     "AuditFailed",
+    "Backup",
     "Capabilities",
     "CommitOutcomeUnknown",
     "CommitResult",
@@ -126,6 +129,7 @@ __all__ = [
     "VersionNotFound",
     "connect",
     "register_data_source",
+    "restore",
     "show",
 ]
 
@@ -148,6 +152,7 @@ _HOMES = {
     "Transaction": "lakevilla.api.transaction",
     "connect": "lakevilla.api.connecting",
     "register_data_source": "lakevilla.api.spark.source",
+    "restore": "lakevilla.api.restoring",
     "show": "lakevilla.api.showing",
 }
 

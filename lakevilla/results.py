@@ -21,6 +21,7 @@ else:
     Rows = TypeVar("Rows")
 
 __all__ = [
+    "Backup",
     "CommitResult",
     "Counts",
     "DiscoveredTable",
@@ -586,6 +587,47 @@ class Report(HtmlFields):
         rows += [("", "cycle", " ↔ ".join(cycle), None, None) for cycle in self.cycles]
         heads = ("severity", "kind", "message", "table", "key")
         return table_html(f"Report: {'well' if self.ok else 'findings'}", heads, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Backup(HtmlFields):
+    """A copy of a lake, as of one global version; see ``Lake.backup``.
+
+    Attributes
+    ----------
+    target : str
+        The directory of the lake's backups.
+    name : str
+        The name of this backup there.
+    version : int
+        The global version of the lake.
+    tables : int
+        The number of tables in it.
+    refs : tuple of str
+        Its tags and branches.
+    files, bytes : int
+        The data files that the backup needs.
+    copied_files, copied_bytes : int
+        Those that were copied now, as the directory did not have them.
+
+    Examples
+    --------
+    >>> made = lake.backup("../copies")
+    >>> made.tables, made.copied_files
+    (2, 2)
+    >>> lake.backup("../copies").copied_files
+    0
+    """
+
+    target: str
+    name: str
+    version: int
+    tables: int
+    refs: tuple[str, ...]
+    files: int
+    bytes: int
+    copied_files: int
+    copied_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from lakevilla.api.applying import states
 from lakevilla.api.applying.diff import Diff
 from lakevilla.api.applying.merge_branch import Check, StateLike, audited, merge_branch, rebase
 from lakevilla.api.arguments import Hinted, PropertyValue, check_flag, verbs_elsewhere
+from lakevilla.api.backup import back_up
 from lakevilla.api.border import with_border
 from lakevilla.api.catalog.names import ListedTable, TablePage
 from lakevilla.api.catalog.query import query
@@ -72,6 +73,7 @@ from lakevilla.formats.base import FormatName
 from lakevilla.gauges import LakeMetrics
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.results import (
+    Backup,
     DiscoveredTable,
     HistoryEntry,
     MergeResult,
@@ -2064,6 +2066,47 @@ class Lake(Hinted, Generic[Frame]):
             reset_head=reset_head,
             force=force,
         )
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        verify: Literal["sizes", "hashes"] = "sizes",
+    ) -> Backup:
+        """Copy the lake's tables, tags and branches, as of one global version, to a directory.
+
+        Other clients may go on writing. Each call makes one backup: data files that the directory
+        has from earlier ones are not copied again, and ``lakevilla.restore`` can return to each of
+        them. The store copies the files, if the directory is in the store of the lake. A backup
+        that was interrupted does not count: call it again.
+
+        Parameters
+        ----------
+        target : str or os.PathLike
+            A path or a URI: an empty directory outside of the root, or that of the lake's earlier
+            backups.
+        verify : {"sizes", "hashes"}
+            Compare the copies by their sizes, or also by the hashes that the tables' logs have of
+            their files, for which all files of the backup are read.
+
+        Returns
+        -------
+        Backup
+
+        Raises
+        ------
+        InvalidOperation
+            The target is in or around the lake, has other objects, or is read-only; or a table is
+            stored outside of the root.
+        CorruptObject, VersionNotFound
+            A file of the lake is missing or was damaged. There is no backup then.
+
+        Examples
+        --------
+        >>> lake.backup("backups").tables
+        2
+        """
+        return back_up(self._client, target, verify)
 
     def gc(self, dry_run: bool = False) -> Report:
         """Delete objects that no transaction needs any more; with ``dry_run`` only report them.

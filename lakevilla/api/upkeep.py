@@ -16,6 +16,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.gauges import LakeMetrics
 from lakevilla.maintenance import doctor, metrics, recovery
 from lakevilla.maintenance import rebuild_head as rebuilding
+from lakevilla.maintenance.backup.restore import refuse_half_restored
 from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.upkeep import maintain as maintaining
 from lakevilla.maintenance.upkeep.tasks import TASKS
@@ -110,6 +111,7 @@ def recover(
         return _no_lake(client)
     client.ensure_safe_store()
     if confirm_head:
+        client.run(refuse_half_restored())
         return client.run(rebuilding.confirm_head(client.context))
     with client.measured("recover"):
         report = client.run(recovery.recover(client.context, client.owner))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -83,8 +84,8 @@ def removed_since(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]
         files = files_not_among(files, now)
         if not files.num_rows:
             return {}
-        live = set(_objects(location, data_files(_that_may_share(now, files))))
-    needed = _objects(location, data_files(files))
+        live = set(objects_of(location, data_files(_that_may_share(now, files))))
+    needed = objects_of(location, data_files(files))
     return {
         key: size
         for key, size in needed.items()
@@ -219,7 +220,7 @@ def _wrong_copies(moved: Copies) -> Program[dict[str, str]]:
     }
 
 
-def _objects(location: str, files: list[DataFile]) -> dict[str, int]:
+def objects_of(location: str, files: Iterable[DataFile]) -> dict[str, int]:
     """Return the keys of all objects that belong to some files, with their sizes."""
     found: dict[str, int] = {}
     for file in files:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, Literal, ParamSpec
 
 import typer
 from typer.core import TyperGroup
@@ -112,6 +112,12 @@ Timestamp = Annotated[
     typer.Option(
         "--timestamp",
         help="As of the newest global version at this time: 2026-01-31T12:00:00+01:00, or ...Z.",
+    ),
+]
+Verify = Annotated[
+    Literal["sizes", "hashes"],
+    typer.Option(
+        "--verify", help="With backups: compare files by size, or read them and compare hashes."
     ),
 ]
 Limit = Annotated[

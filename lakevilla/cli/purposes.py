@@ -20,7 +20,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "Transactions": ("txns", "outcome", "abort"),
     "Upkeep": (
         *("doctor", "metrics", "verify", "recover", "maintain"),
-        *("optimize", "vacuum", "gc"),
+        *("optimize", "vacuum", "gc", "backup", "restore-lake"),
     ),
     "Other": ("config", "serve", "ui", "mcp", "demo", "bench"),
 }

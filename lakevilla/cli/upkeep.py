@@ -7,13 +7,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from queue import Empty
 from typing import Annotated
 
 import typer
 
-from lakevilla.cli.command import ERROR, Json, Options, Profile, Root, command
+from lakevilla.cli.command import ERROR, Json, Options, Profile, Root, Verify, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
@@ -71,6 +72,54 @@ def keep(
     """Keep a ref from the clean-up of other clients: copy files that its tables have removed."""
     with open_lake(root, option, profile) as lake:
         return lake.keep(name)
+
+
+@command
+def backup(
+    root: Root,
+    target: Annotated[
+        str, typer.Argument(help="A directory, or a URI in the lake's store, of its own.")
+    ],
+    verify: Verify = "sizes",
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the lake, as of now, to a directory; files that it has already are not copied again."""
+    with open_lake(root, option, profile) as lake:
+        made = lake.backup(target, verify=verify)
+    refs = f", refs {', '.join(made.refs)}" if made.refs else ""
+    Output(as_json).value(
+        asdict(made),
+        f"backup {made.name} of {made.tables} tables{refs}: {made.copied_files} of {made.files} "
+        f"files were copied ({made.copied_bytes:,} bytes)",
+    )
+
+
+@command
+def restore_lake(
+    root: Root,
+    source: Annotated[str, typer.Argument(metavar="BACKUP", help="The directory of the backups.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="This backup. Default: the newest one.")
+    ] = None,
+    in_place: Annotated[
+        bool,
+        typer.Option("--in-place", help="Over what is left of a lake there, by new versions."),
+    ] = False,
+    verify: Verify = "sizes",
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> Report:
+    """Make a lake again from a backup: at an empty root, or over what is left of it.
+
+    Where it was interrupted, the same command goes on.
+    """
+    from lakevilla.api.backup import restore_from
+
+    with open_lake(root, option, profile, new=True) as lake:
+        return restore_from(lake._client, source, name, in_place=in_place, verify=verify)
 
 
 @command

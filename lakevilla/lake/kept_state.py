@@ -28,7 +28,7 @@ from lakevilla.store.effects import Program, get_immutable, put
 _FOOTER = b"lakevilla.kept"
 
 
-class _Definition(msgspec.Struct, frozen=True):
+class Definition(msgspec.Struct, frozen=True):
     """The definition of a table: its state without its files."""
 
     format: int
@@ -37,7 +37,7 @@ class _Definition(msgspec.Struct, frozen=True):
     domains: tuple[dict[str, Any], ...]
 
 
-_definitions = JsonDecoder(_Definition)
+_definitions = JsonDecoder(Definition)
 
 
 def kept_object(snapshot: TableSnapshot, files: pa.Table) -> tuple[str, bytes]:
@@ -49,9 +49,9 @@ def kept_object(snapshot: TableSnapshot, files: pa.Table) -> tuple[str, bytes]:
     return blake3(body).hexdigest(length=16), body
 
 
-def _definition_of(snapshot: TableSnapshot) -> _Definition:
+def _definition_of(snapshot: TableSnapshot) -> Definition:
     domains = snapshot.domains if isinstance(snapshot, DeltaSnapshot) else {}
-    return _Definition(
+    return Definition(
         1,
         dict(snapshot.metadata),
         dict(snapshot.protocol),
@@ -79,10 +79,15 @@ def kept_snapshot(
         raise VersionNotFound(f"{kept.key} is missing")
     if blake3(outcome.body).hexdigest(length=16) != kept.hash:
         raise VersionNotFound(f"{kept.key} was damaged: restore it from a copy")
-    found = pq.read_table(pa.BufferReader(outcome.body))
+    definition, files = definition_and_files(outcome.body)
+    return made_of(context, location, state, definition, data_files(files))
+
+
+def definition_and_files(body: bytes) -> tuple[Definition, pa.Table]:
+    """Return what an object keeps: a table's definition, and the list of its files."""
+    found = pq.read_table(pa.BufferReader(body))
     definition = _definitions.decode(found.schema.metadata[_FOOTER])
-    files = found.replace_schema_metadata(None).cast(FILES_SCHEMA)
-    return _made_of(context, location, state, definition, data_files(files))
+    return definition, found.replace_schema_metadata(None).cast(FILES_SCHEMA)
 
 
 def with_files(
@@ -93,16 +98,17 @@ def with_files(
     files: Sequence[DataFile],
 ) -> TableSnapshot:
     """Return a table's state with ``files`` in place of its own files."""
-    return _made_of(context, location, state, _definition_of(snapshot), files)
+    return made_of(context, location, state, _definition_of(snapshot), files)
 
 
-def _made_of(
+def made_of(
     context: Context,
     location: str,
     state: TableState,
-    definition: _Definition,
+    definition: Definition,
     files: Sequence[DataFile],
 ) -> TableSnapshot:
+    """Return the state of a table that has a definition and these files."""
     blank = context.formats[state.format].blank(location, location, catalog=state.catalog)
     change = Change(
         adds=tuple(files),

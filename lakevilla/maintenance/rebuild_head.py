@@ -76,6 +76,18 @@ _MARGIN = 1000
 _ENTRIES = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """The ids of the lost lake that a user knows, as from a backup, and numbers that it has given.
+
+    With it, no key counts as settled: the tables are to be set back to before its use.
+    """
+
+    lakes: frozenset[str]
+    sequence: int
+    replacement: int
+
+
 @dataclass(slots=True)
 class _Rebuilt:
     """The tables' states by their logs, and the transactions that the logs name.
@@ -89,10 +101,13 @@ class _Rebuilt:
     findings: list[Finding] = field(default_factory=list)
 
 
-def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
+def rebuild_head(
+    context: Context, *, force: bool = False, beyond: Beyond | None = None
+) -> Program[Report]:
     """Rebuild HEAD if it is lost or damaged, or if a client has begun a second lake on the remains.
 
     With ``force``, HEAD is rebuilt even if it can be read, because the user knows that it is wrong.
+    With ``beyond``, also an empty root gets a HEAD.
 
     Raises
     ------
@@ -123,7 +138,7 @@ def rebuild_head(context: Context, *, force: bool = False) -> Program[Report]:
         )
     if present is not None and not force:
         _refuse_sound(context, present, {one.lake_id for one in left.ours(context.root).values()})
-    return (yield from _rebuilt(context, left, present, present, condition))
+    return (yield from _rebuilt(context, left, present, present, condition, beyond))
 
 
 def reset_head(context: Context, number: int) -> Program[Report]:
@@ -179,10 +194,15 @@ def _rebuilt(
     present: Head | None,
     chosen: Head | None,
     condition: Condition,
+    beyond: Beyond | None = None,
 ) -> Program[Report]:
     """Store a HEAD rebuilt from the evidence, and from the available HEAD ``chosen``, if there is
     one.
     """
+    if beyond is not None:
+        left.lakes |= beyond.lakes
+        left.sequence = max(left.sequence, beyond.sequence)
+        left.made = max(left.made, beyond.replacement)
     known = [head for head in (chosen, present) if head is not None]
     for head in known:
         yield from _include(context, left, head)
@@ -210,7 +230,8 @@ def _rebuilt(
         why = outcome.reason if isinstance(outcome, Unknown) else "another client stored one"
         raise StoreError(f"{HEAD_KEY} was not rebuilt ({why}): check it with `doctor`")
     context.held = HeldHead(head, outcome.token)
-    yield from _settle_keys(context, left, rebuilt)
+    if beyond is None:
+        yield from _settle_keys(context, left, rebuilt)
     what = "" if chosen is None or chosen is present else f" and HEAD {chosen.replacement}"
     findings = [_confirmation(head, f"was rebuilt from {len(rebuilt.states)} tables{what}")]
     findings += left.findings + rebuilt.findings + _lost_commits(left, rebuilt)

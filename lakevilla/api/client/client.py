@@ -426,6 +426,10 @@ class LakeClient(ClientOfEpoch):
         """
         return self.reach.admit(named(self._store, resolve(self.root, {}, given)))
 
+    def name_place(self, uri: str) -> str:
+        """Return a place that the caller has named: its objects may be read and written."""
+        return self.reach.admit(named(self._store, uri))
+
     def place_of_name(self, old: str, new: str) -> str:
         """Return the location that a table's new name would have if it were a path.
 

@@ -1,0 +1,133 @@
+"""The states of a backup, as tables at the root of the restored lake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from blake3 import blake3
+
+from lakevilla.errors import CorruptObject, StoreError
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.files import DataFile, data_files, files_from_structs
+from lakevilla.global_log.head import TableState
+from lakevilla.global_log.refs import KeptTable
+from lakevilla.lake.context import Context
+from lakevilla.lake.frozen.frozen import name_in_vectors, uri_at
+from lakevilla.lake.kept_state import (
+    Definition,
+    definition_and_files,
+    kept_object,
+    made_of,
+    store_kept,
+)
+from lakevilla.maintenance.backup.files import Moved, Needed, needed_by
+from lakevilla.maintenance.backup.manifest import Manifest, StateRef
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, some_at_once
+
+
+@dataclass
+class RestoredStates:
+    """The states that a manifest names, read once, and moved to the root of ``context``.
+
+    ``copies`` has the key of each object below that root, and what it is in the backup. ``ids`` has
+    the new ids of the lake's tables, by location, where they are not those of the backup: of tables
+    that are made anew, or take the place of another one.
+    """
+
+    context: Context
+    source: str
+    manifest: Manifest
+    parts: dict[tuple[str, str], tuple[Definition, list[DataFile]]] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, Needed] = field(default_factory=dict)
+
+    def load(self) -> Program[None]:
+        """Read all states. Raises ``CorruptObject``."""
+        wanted = self.manifest.states()
+        yield from some_at_once(
+            self._load(location, state) for (location, _), state in sorted(wanted.items(), key=_key)
+        )
+
+    def id_of(self, location: str, state: StateRef) -> str:
+        """Return the id that a table of the backup has at this root."""
+        own = self.manifest.tables.get(location)
+        is_own = own is not None and own.table_id == state.table_id
+        return self.ids.get(location, state.table_id) if is_own else state.table_id
+
+    def of(self, location: str, state: StateRef) -> TableSnapshot:
+        """Return a state that was loaded."""
+        definition, files = self.parts[location, state.hash]
+        table_id = self.id_of(location, state)
+        name = "table-uuid" if state.format == "iceberg" else "id"
+        definition = msgspec.structs.replace(
+            definition, metadata={**definition.metadata, name: table_id}
+        )
+        entry = TableState(table_id, 0, format=state.format, view=state.view)
+        return made_of(self.context, location, entry, definition, files)
+
+    def _load(self, location: str, state: StateRef) -> Program[None]:
+        key = f"{self.source}/{state.key}"
+        found = yield from get(key)
+        if not isinstance(found, Found) or blake3(found.body).hexdigest(length=16) != state.hash:
+            what = "was damaged" if isinstance(found, Found) else "is missing"
+            raise CorruptObject(
+                f"{key}, a state of table {location}, {what}: {Manifest.REMEDY}",
+                key=key,
+                table=location,
+            )
+        definition, listed = definition_and_files(found.body)
+        files = data_files(listed)
+        needed = {one.key: one for one in needed_by(self.manifest.root, location, files)}
+        if self.manifest.root == self.context.root:
+            self.copies |= needed
+        else:
+            entry = TableState(state.table_id, 0, format=state.format, view=state.view)
+            there = made_of(self.context, location, entry, definition, files)
+            moved = Moved(self.manifest.root, self.context.root, location)
+            files = [moved.file(one, _called(there, one)) for one in files]
+            definition = _moved_definition(self.context.root, location, state, definition)
+            self.copies |= {key: needed[source] for key, source in moved.copies.items()}
+        self.parts[location, state.hash] = definition, files
+
+
+def _key(item: tuple[tuple[str, str], StateRef]) -> tuple[str, str]:
+    return item[0]
+
+
+def _called(there: TableSnapshot, file: DataFile) -> str | None:
+    """Return the path by which the deletes of an Iceberg file name it in the old lake."""
+    return name_in_vectors(there, file) if file.deletes else None
+
+
+def _moved_definition(
+    root: str, location: str, state: StateRef, definition: Definition
+) -> Definition:
+    """Return the definition of a table at another root: Iceberg's metadata names its place."""
+    if state.format != "iceberg":
+        return definition
+    metadata: dict[str, Any] = {**definition.metadata, "location": uri_at(root, location)}
+    return msgspec.structs.replace(definition, metadata=metadata)
+
+
+def keep_state(
+    states: RestoredStates,
+    epoch: str,
+    location: str,
+    state: StateRef,
+    through: int | None = None,
+) -> Program[KeptTable]:
+    """Store a state for a ref, in the ref's own directory.
+
+    ``through``: for a branch, the version of its base, after which it has commits of its own.
+    """
+    snapshot = states.of(location, state)
+    files: pa.Table = files_from_structs(data_files((yield from snapshot.files())))
+    digest, body = kept_object(snapshot, files)
+    kept = KeptTable(epoch, digest, through, states.id_of(location, state))
+    if not (yield from store_kept(kept, body)):
+        raise StoreError(f"could not store {kept.key}: restore again")
+    return kept
