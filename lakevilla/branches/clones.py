@@ -69,9 +69,10 @@ def unsafe_objects(
     """Return the objects that a state needs and its table has removed: their sizes, by key.
 
     The log decides, as for another client that cleans up. Objects in a branch's directory are not
-    returned, because such clients don't delete them.
+    returned, because such clients don't delete them; a table without a log has none.
     """
-    return (yield from removed_since((yield from open_tail(context, location)), snapshot))
+    tail = yield from open_tail(context, location, missing_ok=True)
+    return {} if tail.tip < 0 else (yield from removed_since(tail, snapshot))
 
 
 def removed_since(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]]:

@@ -12,7 +12,13 @@ from lakevilla.branches.branches import LeftAsIs, Next, find_ref, following, unt
 from lakevilla.branches.clones import Copies, keep_clone, removed_since, store_copies
 from lakevilla.branches.rebase import Came, Wanted, go_on, refuse_keys, until_it_has
 from lakevilla.branches.states import parted
-from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, StoreError
+from lakevilla.errors import (
+    InvalidOperation,
+    LakeVillaError,
+    RefNotFound,
+    StoreError,
+    TableNotFound,
+)
 from lakevilla.formats.files import data_files, files_from_structs
 from lakevilla.global_log.bases import Base, load_base, load_base_tables, seal_base, store_base
 from lakevilla.global_log.head import with_refs
@@ -269,7 +275,12 @@ def _kept_table(
             and shown_state.table_id == view.snapshot.table_id
         ):
             snapshots.append((yield from frozen_view(context, also_shown, location)).snapshot)
-    tail = yield from refresh(context, location)
+    try:
+        tail = yield from refresh(context, location)
+    except TableNotFound:
+        if base.kept_of(location) is not None:
+            return None  # it was restored for the ref alone: no client cleans it up
+        raise
     unsafe: dict[str, int] = {}
     for snapshot in snapshots:
         unsafe |= yield from removed_since(tail, snapshot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import lakevilla as lv
 
 #: The lake itself, as `shown` names it.
 MAIN = "main"
+#: The rows of tables, by name.
+Rows = dict[str, list[tuple[Any, ...]]]
 
 
 def fill(lake: lv.Lake) -> None:
@@ -33,10 +36,14 @@ def rows_of(lake: lv.Lake, table: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in lake.read(table).to_pylist())
 
 
-def shown(lake: lv.Lake) -> dict[str, dict[str, list[tuple[Any, ...]]]]:
-    """Return the rows of all tables, of the lake, its tags and its branches."""
+def shown(lake: lv.Lake, among: Collection[str] | None = None) -> dict[str, Rows]:
+    """Return the rows of all tables, of the lake, its tags and its branches, or some of these."""
     names = [MAIN, *(ref.name for ref in lake.refs() if ref.kind != "clone")]
-    on = {name: lake if name == MAIN else lake.on(name) for name in names}
+    on = {
+        name: lake if name == MAIN else lake.on(name)
+        for name in names
+        if among is None or name in among
+    }
     return {
         name: {table.name: rows_of(one, table.name) for table in one.tables()}
         for name, one in on.items()

@@ -27,6 +27,7 @@ from lakevilla.lake.frozen.branch_head import frozen_now, open_branch
 from lakevilla.lake.frozen.states import AtBase, SeenBase
 from lakevilla.lake.integrity import with_hashes
 from lakevilla.lake.kept_state import kept_object
+from lakevilla.maintenance.backup.copying import copy_objects
 from lakevilla.maintenance.backup.files import Needed, needed_by
 from lakevilla.maintenance.backup.manifest import (
     Manifest,
@@ -43,7 +44,6 @@ from lakevilla.store.codec import FORMAT
 from lakevilla.store.content import compare_all, damaged
 from lakevilla.store.effects import (
     Program,
-    copy_all,
     list_objects,
     parallel,
     put,
@@ -294,7 +294,9 @@ def _copy(
 ) -> Program[list[Needed]]:
     """Have the store copy the objects that the target lacks, and compare what it has then."""
     missing = [one for key, one in needed.items() if not one.fits(there.get(key))]
-    gone = yield from copy_all([(one.key, f"{target}/{one.key}") for one in missing])
+    gone = yield from copy_objects(
+        context.root, [(one.key, f"{target}/{one.key}") for one in missing]
+    )
     if gone is not None:
         table = needed[gone].table
         raise VersionNotFound(

@@ -23,6 +23,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.tables.claims import restore_claims
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.maintenance.backup.backup import PIN, compare_copies, drop_pins, sizes_below
+from lakevilla.maintenance.backup.copying import copy_objects
 from lakevilla.maintenance.backup.files import Needed
 from lakevilla.maintenance.backup.manifest import (
     OWN,
@@ -37,7 +38,7 @@ from lakevilla.maintenance.rebuild_head import Beyond, rebuild_head
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ABSENT, ANY, Found, Stored
 from lakevilla.store.codec import FORMAT, decode, encode
-from lakevilla.store.effects import Program, copy_all, get, list_objects, parallel, put
+from lakevilla.store.effects import Program, get, list_objects, parallel, put
 
 #: The note of the backup that is restored at a root.
 RESTORING_KEY = "_lakevilla/restoring.json"
@@ -240,7 +241,7 @@ def _copy(states: RestoredStates, source: str) -> Program[None]:
         for key, one in sorted(states.copies.items())
         if not one.fits(there.get(key))
     ]
-    missing = yield from copy_all(wanted)
+    missing = yield from copy_objects(states.context.root, wanted)
     if missing is not None:
         raise CorruptObject(f"{missing} was removed meanwhile: {Manifest.REMEDY}", key=missing)
 

@@ -107,7 +107,7 @@ def _restored(
 def _created(txn: TransactionState, location: str, snapshot: TableSnapshot) -> Program[None]:
     """Make a table that has no log any more, or none at this root yet."""
     yield from take_places(txn, [location], "write", creating=True)
-    yield from copied_change(txn, location, snapshot)
+    yield from copied_change(txn, location, snapshot, is_filled=True)
     made = yield from made_elsewhere(
         snapshot, txn.context.root, location, snapshot.table_id, txn.context.now_ms()
     )

@@ -91,17 +91,19 @@ def defined_change(
         return (yield from _change(txn, location, change, format, is_filled=is_filled))
 
 
-def copied_change(txn: TransactionState, location: str, made: TableSnapshot) -> Program[Change]:
+def copied_change(
+    txn: TransactionState, location: str, made: TableSnapshot, *, is_filled: bool = False
+) -> Program[Change]:
     """Return the change that creates on the lake a table of a branch, without its files.
 
-    Errors as ``create_change``.
+    ``is_filled``: the files are there before the table is. Errors as ``create_change``.
     """
 
     def change(_: TableSnapshot) -> Change:
         return Change(metadata=dict(made.metadata), protocol=dict(made.protocol) or None)
 
     with during("metadata", location):
-        return (yield from _change(txn, location, change, made.format))
+        return (yield from _change(txn, location, change, made.format, is_filled=is_filled))
 
 
 def _change(

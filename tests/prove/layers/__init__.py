@@ -32,5 +32,6 @@ LAYERS = (
     Layer("damage", 3, "lakes whose objects are lost or set back, under clients and upkeep"),
     Layer("hostile", 2, "lakes of which one object names files beyond it, or holds code"),
     Layer("secrets", 1, "clients with secrets, on stores that refuse them and repeat these"),
+    Layer("backups", 1, "drawn lakes, backed up beside other clients, damaged and restored"),
     Layer("contracts", 3, "what users rely on, over real tables of both formats"),
 )
