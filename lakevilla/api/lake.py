@@ -2078,7 +2078,8 @@ class Lake(Hinted, Generic[Frame]):
         Other clients may go on writing. Each call makes one backup: data files that the directory
         has from earlier ones are not copied again, and ``lakevilla.restore`` can return to each of
         them. The store copies the files, if the directory is in the same bucket or on the same
-        disk; else they pass through this process. A backup that was interrupted does not count: call it again.
+        disk; else they pass through this process. A backup that was interrupted does not count:
+        call it again.
 
         Parameters
         ----------

@@ -79,6 +79,8 @@ class Moved:
         ``called``: the path by which an Iceberg file's deletes name it, in the old lake.
         """
         vector = file.deletion_vector
+        if self.root == self.new_root and not is_elsewhere(file.path):
+            called = None  # it keeps the name by which its deletes call it
         return msgspec.structs.replace(
             file,
             path=self._path(file.path),

@@ -33,7 +33,7 @@ from lakevilla.maintenance.backup.manifest import (
 )
 from lakevilla.maintenance.backup.restored_refs import pin_main, restore_refs
 from lakevilla.maintenance.backup.restored_states import RestoredStates
-from lakevilla.maintenance.backup.restored_tables import restore_tables, settle_ids
+from lakevilla.maintenance.backup.restored_tables import restore_tables, settle_tables
 from lakevilla.maintenance.rebuild_head import Beyond, rebuild_head
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ABSENT, ANY, Found, Stored
@@ -97,16 +97,17 @@ def restore(
     manifest, name = yield from _chosen(source, name, there)
     states = RestoredStates(context, source, manifest)
     yield from states.load()
-    _check_whole(source, states.copies.values(), there)
+    _check_whole(source, states.needed.values(), there)
     if hashes:
-        yield from compare_copies(source, states.copies.values())
+        yield from compare_copies(source, states.needed.values())
     begun = yield from _begun(context, source, name, in_place=in_place)
     if begun.done:
         return Report(True, (_done(context, manifest, name),))
     findings = [_done(context, manifest, name), *(yield from _fenced(context, manifest, begun))]
+    findings += yield from settle_tables(context, states, begun.nonce)
+    states.place()
     yield from _copy(states, source)
     pin = f"{PIN}restore-{name.rpartition('-')[2][:16]}"
-    yield from settle_ids(context, states, begun.nonce)
     yield from pin_main(context, states, pin)
     findings += yield from restore_tables(context, states, owner)
     yield from _note_names(context, manifest)

@@ -34,7 +34,7 @@ def pin_main(context: Context, states: RestoredStates, name: str) -> Program[Non
         manifest.created_ms,
         context.now_ms(),
         "restore",
-        manifest.tables,
+        states.tables(),
         manifest.names,
     )
     yield from _restored(context, states, saved)

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from lakevilla.errors import CorruptObject, StoreError
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.formats.files import DataFile, data_files, files_from_structs
+from lakevilla.formats.files import DataFile, data_files, files_from_structs, is_elsewhere
 from lakevilla.global_log.head import TableState
 from lakevilla.global_log.refs import KeptTable
 from lakevilla.lake.context import Context
@@ -31,11 +31,13 @@ from lakevilla.store.effects import Program, get, some_at_once
 
 @dataclass
 class RestoredStates:
-    """The states that a manifest names, read once, and moved to the root of ``context``.
+    """The states that a manifest names, read once, and as tables at the root of ``context``.
 
-    ``copies`` has the key of each object below that root, and what it is in the backup. ``ids`` has
-    the new ids of the lake's tables, by location, where they are not those of the backup: of tables
-    that are made anew, or take the place of another one.
+    ``needed`` are the objects of all states, by their keys in the backup; ``copies`` has the keys
+    that they get below the root, once ``place`` was called. ``ids`` has the new ids of the lake's
+    tables, by location, where they are not those of the backup: of tables that are made anew, or
+    take the place of another one. ``anew`` are the tables without a log at the root, ``unchanged``
+    those that name files of other tables, as a clone keeps them, and still have their state.
     """
 
     context: Context
@@ -43,6 +45,9 @@ class RestoredStates:
     manifest: Manifest
     parts: dict[tuple[str, str], tuple[Definition, list[DataFile]]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
+    anew: set[str] = field(default_factory=set)
+    unchanged: set[str] = field(default_factory=set)
+    needed: dict[str, Needed] = field(default_factory=dict)
     copies: dict[str, Needed] = field(default_factory=dict)
 
     def load(self) -> Program[None]:
@@ -52,6 +57,30 @@ class RestoredStates:
             self._load(location, state) for (location, _), state in sorted(wanted.items(), key=_key)
         )
 
+    def place(self) -> None:
+        """Settle where the objects are to be stored; ``ids`` and ``unchanged`` are known."""
+        for location, state in self.tables().items():
+            self._moved(location, state)
+        for saved in self.manifest.refs:
+            for tables in (saved.tables, saved.since):
+                for location, state in tables.items():
+                    self._moved(location, state)
+
+    def tables(self) -> dict[str, StateRef]:
+        """Return the states of the lake's tables that are to be restored."""
+        found = self.manifest.tables.items()
+        return {location: state for location, state in found if location not in self.unchanged}
+
+    def names_others(self, location: str, state: StateRef) -> bool:
+        """Return whether a state names files in the directories of other tables."""
+        return any(is_elsewhere(file.path) for file in self.parts[location, state.hash][1])
+
+    def as_it_was(self, location: str, state: StateRef) -> TableSnapshot:
+        """Return a state at the root of the old lake."""
+        definition, files = self.parts[location, state.hash]
+        entry = TableState(state.table_id, 0, format=state.format, view=state.view)
+        return made_of(self.context, location, entry, definition, files)
+
     def id_of(self, location: str, state: StateRef) -> str:
         """Return the id that a table of the backup has at this root."""
         own = self.manifest.tables.get(location)
@@ -59,8 +88,8 @@ class RestoredStates:
         return self.ids.get(location, state.table_id) if is_own else state.table_id
 
     def of(self, location: str, state: StateRef) -> TableSnapshot:
-        """Return a state that was loaded."""
-        definition, files = self.parts[location, state.hash]
+        """Return a state as a table at this root, with files in its own directory alone."""
+        definition, files = self._moved(location, state)
         table_id = self.id_of(location, state)
         name = "table-uuid" if state.format == "iceberg" else "id"
         definition = msgspec.structs.replace(
@@ -81,17 +110,18 @@ class RestoredStates:
             )
         definition, listed = definition_and_files(found.body)
         files = data_files(listed)
-        needed = {one.key: one for one in needed_by(self.manifest.root, location, files)}
-        if self.manifest.root == self.context.root:
-            self.copies |= needed
-        else:
-            entry = TableState(state.table_id, 0, format=state.format, view=state.view)
-            there = made_of(self.context, location, entry, definition, files)
-            moved = Moved(self.manifest.root, self.context.root, location)
-            files = [moved.file(one, _called(there, one)) for one in files]
-            definition = _moved_definition(self.context.root, location, state, definition)
-            self.copies |= {key: needed[source] for key, source in moved.copies.items()}
+        self.needed |= {one.key: one for one in needed_by(self.manifest.root, location, files)}
         self.parts[location, state.hash] = definition, files
+
+    def _moved(self, location: str, state: StateRef) -> tuple[Definition, list[DataFile]]:
+        """Return a definition and files as they are at this root, and note the copies."""
+        definition, files = self.parts[location, state.hash]
+        old, new = self.manifest.root, self.context.root
+        there = self.as_it_was(location, state)
+        moved = Moved(old, new, location)
+        files = [moved.file(one, _called(there, one)) for one in files]
+        self.copies |= {key: self.needed[source] for key, source in moved.copies.items()}
+        return _moved_definition(new, location, state, definition), files
 
 
 def _key(item: tuple[tuple[str, str], StateRef]) -> tuple[str, str]:
