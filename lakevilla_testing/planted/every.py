@@ -7,6 +7,7 @@ from typing import Any
 
 from lakevilla_testing.planted import (
     applied,
+    backups,
     branches,
     chained,
     clones,
@@ -34,6 +35,7 @@ from lakevilla_testing.planted.bugs import PLANTED
 
 __all__ = [
     "PLANTED",
+    "backups",
     "branches",
     "clones",
     "chained",
