@@ -10,10 +10,11 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log.commits import digest_of
+from lakevilla.maintenance.backup import copying
 from lakevilla.store.base import Failure, Missing, Store, Stored, WrappedStore
 from tests.support.backups import MAIN, beside, fill, rows_of, sell, shown
 from tests.support.inside import inside
-from tests.support.places import Place
+from tests.support.places import Place, make_place
 from tests.support.stores import interrupted
 
 MANIFESTS = "_lakevilla_backup/manifests"
@@ -70,6 +71,38 @@ def test_a_restored_lake_can_be_written_and_keeps_its_tags(shared_place: Place) 
         restored.maintain()
         assert shown(restored)["closing"] == before["closing"]
         assert ("jam", 6) in rows_of(restored, "stock")
+
+
+def test_a_backup_on_a_server_is_restored_beside_and_in_place(
+    request: pytest.FixtureRequest,
+) -> None:
+    place = make_place("remote", request)
+    options = {"storage_options": place.storage_options}
+    with place.connect() as lake:
+        fill(lake)
+        before = shown(lake)
+        made = lake.backup(f"{lake.root}-copy", verify="hashes")
+        assert lake.backup(f"{lake.root}-copy").copied_files == 0
+        sell(lake, "jam")
+    lv.restore(made.target, f"{place.root}-restored", name=made.name, **options)
+    lv.restore(made.target, place.root, name=made.name, in_place=True, **options)
+    for root in (place.root, f"{place.root}-restored"):
+        with lv.connect(root, **options) as restored:
+            assert shown(restored) == before
+
+
+@pytest.mark.parametrize("part_bytes", [100, copying._PART_BYTES], ids=["in parts", "whole"])
+def test_a_backup_in_another_store_passes_through_the_client(
+    monkeypatch: pytest.MonkeyPatch, part_bytes: int
+) -> None:
+    monkeypatch.setattr(copying, "_PART_BYTES", part_bytes)
+    with lv.connect(f"memory://shop{part_bytes}") as lake:
+        fill(lake)
+        before = shown(lake)
+        made = lake.backup(f"memory://shop-backup{part_bytes}", verify="hashes")
+    lv.restore(made.target, f"memory://shop-restored{part_bytes}")
+    with lv.connect(f"memory://shop-restored{part_bytes}") as restored:
+        assert shown(restored) == before
 
 
 def test_a_second_backup_copies_only_what_is_new(shared_place: Place) -> None:
