@@ -16,7 +16,7 @@ from lakevilla.errors import (
     InvalidOperation,
     StoreError,
 )
-from lakevilla.global_log.head import Head, successor, with_policy
+from lakevilla.global_log.head import NOWHERE, Head, successor, with_policy
 from lakevilla.global_log.namespaces import namespace_key
 from lakevilla.global_log.repo import load_head, load_names, load_tables
 from lakevilla.lake.context import Context
@@ -110,7 +110,7 @@ def restore(
     pin = f"{PIN}restore-{name.rpartition('-')[2][:16]}"
     yield from pin_main(context, states, pin)
     findings += yield from restore_tables(context, states, owner)
-    yield from _note_names(context, manifest)
+    yield from _note_names(context, states)
     yield from _store_namespaces(context, manifest)
     findings += yield from restore_refs(context, states)
     # No client of the lake before the fence goes on, so none needs the tag of a backup of its own.
@@ -250,15 +250,16 @@ def _copy(states: RestoredStates, source: str) -> Program[None]:
 # -------------------- end
 
 
-def _note_names(context: Context, manifest: Manifest) -> Program[None]:
-    """Give the tables the names that they had, where these are free, and main its protection."""
+def _note_names(context: Context, states: RestoredStates) -> Program[None]:
+    """Give the tables that HEAD had lacked their names, and main its protection."""
+    manifest = states.manifest
 
     def change(head: Head) -> Program[Head | None]:
         yield from load_names(head)
         yield from load_tables(head)
-        names: dict[str, str | None] = {
-            name: location for name, location in manifest.names.items() if name not in head.names
-        }
+        names: dict[str, str | None] = {}
+        for location in sorted(states.joined):
+            names |= _free_names(manifest, head, location)
         if not names and head.policy == manifest.policy:
             return None
         new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms(), names=names)
@@ -266,6 +267,18 @@ def _note_names(context: Context, manifest: Manifest) -> Program[None]:
 
     head = yield from replace_until_stored(context, change)
     yield from restore_claims(context, head)
+
+
+def _free_names(manifest: Manifest, head: Head, location: str) -> dict[str, str]:
+    """Return the names that a table had; none if one of them means another table by now."""
+    aliases = {name: place for name, place in manifest.names.items() if place == location}
+    if location in head.names.values() or any(
+        name in head.names or ((state := head.tables.get(name)) is not None and not state.dropped)
+        for name in aliases
+    ):
+        return {}
+    is_nowhere = aliases and manifest.names.get(location) == NOWHERE
+    return {**aliases, location: NOWHERE} if is_nowhere else aliases
 
 
 def _store_namespaces(context: Context, manifest: Manifest) -> Program[None]:

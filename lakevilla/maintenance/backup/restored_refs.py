@@ -61,10 +61,11 @@ def restore_refs(context: Context, states: RestoredStates) -> Program[list[Findi
 
 def _needs_lost_logs(states: RestoredStates, saved: SavedRef) -> bool:
     """Return whether a table of a ref was made anew, so that its state is not in a log any more."""
+    tables = (saved.tables, saved.since)
     return any(
-        states.id_of(location, state) != state.table_id
-        for tables in (saved.tables, saved.since)
-        for location, state in tables.items()
+        location in states.remade and states.id_of(location, state) != state.table_id
+        for some in tables
+        for location, state in some.items()
     )
 
 

@@ -36,8 +36,10 @@ class RestoredStates:
     ``needed`` are the objects of all states, by their keys in the backup; ``copies`` has the keys
     that they get below the root, once ``place`` was called. ``ids`` has the new ids of the lake's
     tables, by location, where they are not those of the backup: of tables that are made anew, or
-    take the place of another one. ``anew`` are the tables without a log at the root, ``unchanged``
-    those that name files of other tables, as a clone keeps them, and still have their state.
+    take the place of another one. ``anew`` are the tables without a log at the root, ``remade``
+    these and those that an earlier call has made, ``joined`` all that HEAD had lacked.
+    ``unchanged`` are those that name files of other tables, as a clone keeps them, and still have
+    their state.
     """
 
     context: Context
@@ -46,6 +48,8 @@ class RestoredStates:
     parts: dict[tuple[str, str], tuple[Definition, list[DataFile]]] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
     anew: set[str] = field(default_factory=set)
+    remade: set[str] = field(default_factory=set)
+    joined: set[str] = field(default_factory=set)
     unchanged: set[str] = field(default_factory=set)
     needed: dict[str, Needed] = field(default_factory=dict)
     copies: dict[str, Needed] = field(default_factory=dict)

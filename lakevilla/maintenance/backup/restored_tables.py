@@ -94,6 +94,7 @@ def settle_tables(context: Context, states: RestoredStates, nonce: str) -> Progr
             states.unchanged.add(location)
         state = head.tables.get(location)
         mount = yield from mount_of(head, location)
+        new_id = uuid_of(blake3(f"{nonce} {location}".encode()).digest(length=16))
         if mount is not None:
             states.ids[location] = mounted_id(mount.entry.id, location)
         elif state is not None and not state.dropped:
@@ -102,9 +103,11 @@ def settle_tables(context: Context, states: RestoredStates, nonce: str) -> Progr
             logged[location] = location
             states.ids[location] = tail.snapshot.table_id
         else:
-            name = f"{nonce} {location}".encode()
-            states.ids[location] = uuid_of(blake3(name).digest(length=16))
+            states.ids[location] = new_id
             states.anew.add(location)
+        if states.ids[location] == new_id:
+            states.remade.add(location)
+    states.joined |= {*states.remade, *logged}
     if logged:
         yield from register(context, logged, {one: (one,) for one in logged})
     return findings

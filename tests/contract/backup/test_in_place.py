@@ -199,3 +199,27 @@ def test_a_branch_that_went_on_stays(shared_place: Place) -> None:
     assert [f.kind for f in report.findings].count("ref_kept") == 2
     with shared_place.connect() as lake:
         assert ("oil", 1) in rows_of(lake.on("etl"), "stock")
+
+
+def test_a_branch_stays_where_another_table_has_taken_the_place_of_one(
+    shared_place: Place,
+) -> None:
+    target, _ = backed_up(shared_place)
+    with shared_place.connect() as lake:
+        lake.on("etl").run(lambda txn: txn.append("sales/orders", [{"sku": "oil", "qty": 1}]))
+        lake.create_table("stock", [{"other": 1}], or_replace=True)
+    lv.restore(target, shared_place.root, in_place=True)
+    with shared_place.connect() as lake:
+        assert ("oil", 1) in rows_of(lake.on("etl"), "sales/orders")
+
+
+def test_a_name_that_another_table_has_by_now_stays_with_that(shared_place: Place) -> None:
+    with shared_place.connect() as lake:
+        lake.create_table("first", [{"id": 1}])
+        lake.rename_table("first", "named")
+        target = lake.backup(beside(lake.root, "copy")).target
+        lake.rename_table("named", "again")
+        lake.create_table("named", [{"id": 2}])
+    lv.restore(target, shared_place.root, in_place=True)
+    with shared_place.connect() as lake:
+        assert (rows_of(lake, "named"), rows_of(lake, "again")) == ([(2,)], [(1,)])
