@@ -27,6 +27,7 @@ from lakevilla.engines.duckdb.reading.constants import PartitionKey
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_name
 from lakevilla.engines.duckdb.writing.writer import Writer
+from lakevilla.engines.duckdb.writing.zeros import float_columns, has_negative_zero
 from lakevilla.engines.partitions import Partitioning
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import ROWS_TAG, DataFile
@@ -96,8 +97,11 @@ def _known_by(file: DataFile) -> tuple[str | None, frozenset[tuple[str, str | No
 
 def _written(writer: Writer, piece: _Piece) -> Program[list[Written]]:
     """Write the rows of one piece as one file, in the table's own order if it has one."""
-    files = yield from writer.ordered(writer.in_order(piece.batches()), piece.key)
+    rows = writer.in_order(piece.batches())
+    zeros = piece.has_negative_zeros
+    files = yield from writer.ordered(rows, piece.key, has_negative_zeros=zeros)
     piece.drop()
+    assert len(files) == 1, f"the rows of one tag are in {len(files)} files"
     return [replace(item, file=_tagged(item.file, piece.tag)) for item in files]
 
 
@@ -148,6 +152,7 @@ class _Piece:
         self.key, self.values = key, parts.values(key)
         self.rows = 0
         self.tag = ""
+        self.has_negative_zeros = False
         self._digest = RowDigest(columns)
         self._hashed = len(columns)
         self._room = room
@@ -159,6 +164,8 @@ class _Piece:
     def add(self, batch: pa.RecordBatch) -> None:
         self._digest.update(batch.columns[: self._hashed])
         self.rows += batch.num_rows
+        if not self.has_negative_zeros:
+            self.has_negative_zeros = has_negative_zero(batch, float_columns(batch.schema))
         if self._file is None and self._room.take(batch.nbytes):
             self._bytes += batch.nbytes
             self._batches.append(batch)

@@ -101,10 +101,13 @@ def _columns_in_dictionaries(rows: pa.Table) -> bool | list[str]:
 _MOST_IN_DICTIONARY = 8192
 
 
-def copy_options(schema: pa.Schema, layout: Layout) -> str:
-    """Return options of DuckDB's COPY for one file of the physical ``schema``."""
+def copy_options(schema: pa.Schema, layout: Layout, *, dictionaries: bool = True) -> str:
+    """Return options of DuckDB's COPY for one file of the physical ``schema``.
+
+    ``dictionaries``: False for rows with negative zeros (`lakevilla.engines.duckdb.writing.zeros`).
+    """
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {_duckdb_codec(layout)}"]
-    options.append(f"DICTIONARY_SIZE_LIMIT {_MOST_IN_DICTIONARY}")
+    options.append(f"DICTIONARY_SIZE_LIMIT {_MOST_IN_DICTIONARY if dictionaries else 0}")
     if any(map(has_bytes, schema.types)):
         # DuckDB itself does not find bytes by the Bloom filters that it writes (reading.above).
         # https://github.com/duckdb/duckdb/pull/23829

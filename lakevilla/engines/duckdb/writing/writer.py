@@ -22,6 +22,13 @@ from lakevilla.engines.duckdb.reading.constants import PartitionKey
 from lakevilla.engines.duckdb.reading.relation import data_columns
 from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, quote_text, renamed
 from lakevilla.engines.duckdb.writing.parquet import Order, copy_options, encode
+from lakevilla.engines.duckdb.writing.zeros import (
+    float_columns,
+    has_negative_zero,
+    may_have_merged,
+    negative_zeros,
+    negative_zeros_of_file,
+)
 from lakevilla.engines.partitions import Partitioning, split_by_partition
 from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
 from lakevilla.errors import InvalidOperation, StoreError
@@ -91,6 +98,8 @@ class Writer:
         self.target_bytes = target_file_size(layout, settings)
         self.memory_bytes = self._memory_bytes = settings.in_memory_file_limit_bytes
         self._ratio = _FIRST_RATIO
+        self._floats = float_columns(self.schema)
+        self._dictionaries = True
         self.rows_written = 0
         #: True if a file keeps the rows in their given order: this costs more, and few callers need
         #: it.
@@ -145,7 +154,8 @@ class Writer:
         rows = self.in_order(self.stream(cursor, f"SELECT {names} FROM ({sql})"))
         sorted_cursor = self._database.cursor()
         self.register(sorted_cursor, "__lakevilla_ordered", rows)
-        return (yield from self._copied(sorted_cursor, "__lakevilla_ordered", key))
+        self._dictionaries = not self._floats  # a stream that can't be cut: one file is wanted
+        return (yield from self._copied(sorted_cursor, "__lakevilla_ordered", key, streams=True))
 
     def whole(
         self, cursor: duckdb.DuckDBPyConnection, sql: str, key: PartitionKey = ()
@@ -197,8 +207,13 @@ class Writer:
         relation: str,
         key: PartitionKey,
         terms: Sequence[str] = (),
+        *,
+        streams: bool = False,
     ) -> Program[tuple[Written, ...]]:
-        """Write a relation of one partition as a file; ``terms`` if it must still be sorted."""
+        """Write a relation of one partition as a file; ``terms`` if it must still be sorted.
+
+        ``streams``: the relation can be read once only.
+        """
         path = self._new_path(key)
         store_key = file_key(self._layout.location, path)
         local = self._data.local_path(store_key)
@@ -210,6 +225,11 @@ class Writer:
         in_place = False
         try:
             rows, size, summary = self._copy_to(cursor, relation, terms, target)
+            if rows and not streams and self._lost_zeros(cursor, relation, target):
+                self._dictionaries = False
+                again = self._copy_to(cursor, relation, terms, target)
+                assert again[0] == rows, f"{relation} had {rows} rows, and then {again[0]}"
+                rows, size, summary = again
             # Hash it while the system still has the written data in memory.
             content = hash_of_file(target) if rows and self._settings.hash_files else None
             if rows and local is None:
@@ -238,14 +258,22 @@ class Writer:
         return (Written(self._file(path, size, key, stats, content)),)
 
     def ordered(
-        self, batches: Iterable[pa.RecordBatch], key: PartitionKey
+        self,
+        batches: Iterable[pa.RecordBatch],
+        key: PartitionKey,
+        *,
+        has_negative_zeros: bool | None = None,
     ) -> Program[tuple[Written, ...]]:
-        """Write rows that were checked, all of one partition, file by file in their given order."""
+        """Write rows that were checked, all of one partition, file by file in their given order.
+
+        If it is known whether they have negative zeros, no file ends because of them.
+        """
         slices = _sliced(batches, _VECTOR_ROWS)
         taken, rest = _take(slices, self._memory_bytes * _EXPANSION)
         if rest is None and sum(b.nbytes for b in taken) * self._ratio <= self.target_bytes:
             return tuple((yield from self._few(taken)))
-        return tuple((yield from self._many(itertools.chain(taken, rest or ()), key)))
+        whole = itertools.chain(taken, rest or ())
+        return tuple((yield from self._many(whole, key, has_negative_zeros)))
 
     def moved(
         self, batches: Iterable[pa.RecordBatch], partition: PartitionKey | None
@@ -344,14 +372,26 @@ class Writer:
                 written.append(Written(file, body))
         return written
 
-    def _many(self, batches: Iterator[pa.RecordBatch], key: PartitionKey) -> Program[list[Written]]:
+    def _many(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        key: PartitionKey,
+        has_negative_zeros: bool | None = None,
+    ) -> Program[list[Written]]:
         """Cut rows of one partition into files of about the target size."""
+        looked_at = self._floats if has_negative_zeros is None else ()
+        if has_negative_zeros is not None:
+            self._dictionaries = not has_negative_zeros
         written: list[Written] = []
-        for first in batches:
-            piece = _Piece(first, batches, self.target_bytes / self._ratio)
+        rest = _Returned(batches)
+        for first in rest:
+            if has_negative_zero(first, looked_at):
+                self._dictionaries = False
+            ends_before = looked_at if self._dictionaries else ()
+            piece = _Piece(first, rest, self.target_bytes / self._ratio, ends_before)
             cursor = self._database.cursor()
             self.register(cursor, "__lakevilla_piece", piece)
-            files = yield from self._copied(cursor, "__lakevilla_piece", key)
+            files = yield from self._copied(cursor, "__lakevilla_piece", key, streams=True)
             if files and piece.bytes:
                 self._ratio = max(files[0].file.size / piece.bytes, 0.01)
             written += files
@@ -378,16 +418,34 @@ class Writer:
             for given, want in zip(self._data_fields, self._physical, strict=True)
         )
         order = f" ORDER BY {', '.join(terms)}" if terms else ""
+        options = copy_options(self._physical, self._layout, dictionaries=self._dictionaries)
         with translated(self._layout.table, self._taps):
             found = cursor.execute(
                 f"COPY (SELECT {columns} FROM {relation}{order}) "
-                f"TO {quote_text(target)} ({copy_options(self._physical, self._layout)}"
+                f"TO {quote_text(target)} ({options}"
                 f"{', PRESERVE_ORDER true' if self.keeps_order else ''})"
             ).fetchall()  # read to its end: see digest
         if not found:
             return 0, 0, {}
         ((_, rows, size, _, summary, *_),) = found
         return int(rows), int(size), summary or {}
+
+    def _lost_zeros(self, cursor: duckdb.DuckDBPyConnection, relation: str, target: str) -> bool:
+        """Return whether a file has fewer negative zeros than the relation."""
+        if not (self._floats and self._dictionaries):
+            return False
+        merged = set(may_have_merged(target))
+        columns = [
+            (given.name, want.name)
+            for given, want in zip(self._data_fields, self._physical, strict=True)
+            if want.name in merged
+        ]
+        if not columns:
+            return False
+        schema = pa.schema([self.schema.field(given) for given, _ in columns])
+        rows = self.stream(cursor, f"SELECT {name_list(schema.names)} FROM {relation}", schema)
+        wanted, found = negative_zeros(rows), negative_zeros_of_file(target, sorted(merged))
+        return any(wanted[given] != found[want] for given, want in columns)
 
     def _new_path(self, key: PartitionKey) -> str:
         directory = self._partitioning.directory(key)
@@ -407,17 +465,49 @@ class Writer:
         )
 
 
+class _Returned:
+    """Batches from an iterator, to which one can be given back."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._back: list[pa.RecordBatch] = []
+
+    def give_back(self, batch: pa.RecordBatch) -> None:
+        self._back.append(batch)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return self._back.pop() if self._back else next(self._batches)
+
+
 class _Piece:
-    """Batches from a shared iterator up to a number of bytes; counts the bytes that it yields."""
+    """Batches from a shared iterator up to a number of bytes; counts the bytes that it yields.
+
+    It ends before a batch with a negative zero in one of the columns ``ends_before``.
+    """
 
     def __init__(
-        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], limit_bytes: float
+        self,
+        first: pa.RecordBatch,
+        rest: _Returned,
+        limit_bytes: float,
+        ends_before: Sequence[str],
     ) -> None:
         self._first, self._rest, self._limit_bytes = first, rest, limit_bytes
+        self._ends_before = ends_before
         self.bytes = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in itertools.chain([self._first], self._rest):
+        self.bytes += self._first.nbytes
+        yield self._first
+        if self.bytes >= self._limit_bytes:
+            return
+        for batch in self._rest:
+            if has_negative_zero(batch, self._ends_before):
+                self._rest.give_back(batch)
+                return
             self.bytes += batch.nbytes
             yield batch
             if self.bytes >= self._limit_bytes:
