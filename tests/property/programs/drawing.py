@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 from tests.property.programs.conditions import Every, Joined, Not, Set, Test, Where
 from tests.property.programs.oracle import (
@@ -117,9 +118,10 @@ class Drawing:
             verb = self.verb(state)
             state = applied(state, verb)
             verbs.append(verb)
-        return self._done(Txn(tuple(verbs), branch=branch, options=self.options(branch)))
+        options = self.options(simple=len(verbs) == 1) if branch is None else ()
+        return self._done(Txn(tuple(verbs), branch=branch, options=options))
 
-    def options(self, branch: str | None) -> tuple[tuple[str, Any], ...]:
+    def options(self, *, simple: bool) -> tuple[tuple[str, Any], ...]:
         options: dict[str, Any] = {}
         if self._chance(0.2):
             options["isolation"] = self.random.choice(("snapshot", "write-serializable"))
@@ -127,8 +129,8 @@ class Drawing:
             options["validation"] = "rules"
         if self._chance(0.2):
             options["defer"] = True
-        if self._chance(0.2) and branch is None:
-            options["features"] = self.random.choice(("R", "R|I|CT", "NONE"))
+        if self._chance(0.2):
+            options["features"] = self.random.choice(("R", "NONE") if simple else ("R|I|CT",))
         if self._chance(0.1):
             options["durability"] = "every_op"
         return tuple(options.items())
@@ -177,7 +179,7 @@ class Drawing:
         for _ in range(self.random.choice((1, 1, 2))):
             own = {name: state[name]} if self._chance(0.7) else state
             verbs.append(self.change(own))
-        return self._done(Txn(tuple(verbs), beside=beside, options=self.options(None)))
+        return self._done(Txn(tuple(verbs), beside=beside, options=self.options(simple=False)))
 
     def optimize(self) -> Step:
         name = self._table(self.world.main)
@@ -526,7 +528,9 @@ class Drawing:
         if col.type in NESTED:
             return self._nested(col.type)
         if col.type not in self.pools:
-            self.pools[col.type] = pool(col.type, random, partition=False)
+            # A value may be a directory's name, whose length is limited.
+            drawn = pool(col.type, random, partition=False)
+            self.pools[col.type] = [value for value in drawn if len(quote(str(value))) < 180]
         return random.choice(self.pools[col.type])
 
     def _nested(self, type_: str) -> Any:

@@ -455,7 +455,7 @@ def _carried(base: State, changed: State, onto: State) -> State:
 
 def run(program: Program, tally: Tally, spark: SparkSession | None = None) -> list[str]:
     """Run a program, and return what was refused; raise ``Failure`` where readers differ."""
-    with _marks(program.marks), _directory(spark) as root:
+    with marks(program.marks), _directory(spark) as root:
         one = Run(program, root, tally, spark)
         try:
             one.all_steps()
@@ -482,7 +482,7 @@ def _directory(spark: SparkSession | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _marks(small: bool) -> Iterator[None]:
+def marks(small: bool) -> Iterator[None]:
     """Let statements mark rows in small files, too."""
     before = rewrite.MARKS
     if small:

@@ -34,6 +34,7 @@ LAYERS = (
     Layer("secrets", 1, "clients with secrets, on stores that refuse them and repeat these"),
     Layer("backups", 1, "drawn lakes, backed up beside other clients, damaged and restored"),
     Layer("differential", 4, "programs of verbs beside other clients, against an oracle"),
+    Layer("differential_sql", 3, "SQL transactions at once, against DuckDB in their serial order"),
     Layer("differential_spark", 1, "the same on the Spark engine, beside Spark"),
     Layer("contracts", 3, "what users rely on, over real tables of both formats"),
 )
