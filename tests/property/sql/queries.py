@@ -85,8 +85,9 @@ class QueryWriter(Writer):
 
     def _computed(self) -> str:
         table, other = self._pair()
+        most = f"(SELECT max(y.k) FROM {other} AS y WHERE y.k {self._compare()} x.k)"
         return (
-            f"SELECT x.k, (SELECT max(y.k) FROM {other} AS y WHERE y.k {self._compare()} x.k) AS m, "
+            f"SELECT x.k, {most} AS m, "
             f"CASE WHEN {self.condition(table, 'x', 1)} THEN 1 ELSE 0 END AS q FROM {table} AS x"
         )
 
