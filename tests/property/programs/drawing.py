@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 from urllib.parse import quote
@@ -25,6 +25,8 @@ from tests.property.programs.steps import (
     Append,
     Ask,
     Branch,
+    Changes,
+    Clone,
     Col,
     Create,
     Delete,
@@ -45,6 +47,7 @@ from tests.property.programs.steps import (
     Rollback,
     Rows,
     Step,
+    Tag,
     Txn,
     Update,
     Upkeep,
@@ -103,7 +106,7 @@ class Drawing:
             (self.upkeep, 2),
             (self.back, 2),
             (self.branching, 3),
-            (self.past, 1),
+            (self.past, 2),
             (self.ask, 3),
         )
 
@@ -133,6 +136,8 @@ class Drawing:
             options["features"] = self.random.choice(("R", "NONE") if simple else ("R|I|CT",))
         if self._chance(0.1):
             options["durability"] = "every_op"
+        if self._chance(0.1):
+            options["wait"] = "decided"
         return tuple(options.items())
 
     def aborted(self) -> Step:
@@ -226,7 +231,15 @@ class Drawing:
     def past(self) -> Step:
         if not self.made:
             raise Inapplicable("there is no past")
-        return Past(self.random.randint(1, self.made))
+        back = self.random.randint(1, self.made)
+        name = self._table(self.world.main)
+        changed = replace(self.change({name: self.world.main[name]}), table=f"copies/{name}")
+        return self._one(
+            (lambda: Past(back), 2),
+            (lambda: Changes(back, self._chance(0.5)), 3),
+            (lambda: Tag(self.random.choice(("monday", "tuesday"))), 2),
+            (lambda: Clone(name, changed, self._chance(0.3)), 1),
+        )
 
     def ask(self) -> Step:
         name = self._table(self.world.main)

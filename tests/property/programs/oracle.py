@@ -337,6 +337,20 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray | memoryview) else value
 
 
+def unsigned(rows: Bag) -> Bag:
+    """Return a multiset in which all zeros are one: changes from one to the other are not told."""
+    found: Bag = Counter()
+    for row, many in rows.items():
+        found[_unsigned(row)] += many
+    return found
+
+
+def _unsigned(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ("float", "0.0") if value == ("float", "-0.0") else tuple(map(_unsigned, value))
+    return value
+
+
 def rows_of(bag_: Bag, cols: tuple[Col, ...], *tables: pa.Table) -> pa.Table:
     """Return the rows of a multiset, taken from tables that have them."""
     wanted = Counter(bag_)

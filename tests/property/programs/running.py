@@ -6,7 +6,7 @@ import pprint
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -30,11 +30,14 @@ from tests.property.programs.oracle import (
     carried_over,
     holding,
     shapes,
+    unsigned,
 )
 from tests.property.programs.readers import readers
 from tests.property.programs.steps import (
     Ask,
     Branch,
+    Changes,
+    Clone,
     Foreign,
     MergeBranch,
     Optimize,
@@ -45,6 +48,7 @@ from tests.property.programs.steps import (
     Revert,
     Rollback,
     Step,
+    Tag,
     Txn,
     Upkeep,
 )
@@ -98,6 +102,7 @@ class Run:
         self.random = Random(f"run {program.seed}")
         self.log: list[str] = []
         self.at = 0
+        self.tags: dict[str, State] = {}
 
     def connect(self) -> lv.Lake:
         if self.spark is not None and self.program.seed % 2:
@@ -112,6 +117,12 @@ class Run:
 
     def close(self) -> None:
         self.lake.close()
+
+    @property
+    def leaves_pending(self) -> bool:
+        """Return whether transactions of this program publish in the background."""
+        return any(isinstance(one, Txn) and ("wait", "decided") in one.options
+                   for one in self.program.steps)  # fmt: skip
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -150,7 +161,7 @@ class Run:
             state, both = applied(state, verb), applied(both, verb)
         lake = self.lake if step.branch is None else self.lake.on(step.branch)
         txn = lake.transaction(**self._options(step))
-        done = self._performed(txn, step)
+        done = self._performed(txn, step, self.given)
         if txn.state == "failed" or not step.commits:
             txn.abort()
             return
@@ -162,7 +173,7 @@ class Run:
         if self._committed(txn, step):
             self.world = self.world.changed(step.branch, after)
 
-    def _performed(self, txn: lv.Transaction, step: Txn) -> list[Any]:
+    def _performed(self, txn: lv.Transaction, step: Txn, given: Given) -> list[Any]:
         """Perform verbs, and return those that were not refused."""
         done = []
         state = self.world.at(step.branch)
@@ -172,7 +183,7 @@ class Run:
             except Inapplicable:
                 continue  # a verb before it was refused
             try:
-                perform(txn, verb, self.given)
+                perform(txn, verb, given)
             except REFUSED as error:
                 self._refuses(type(verb).__name__, error)
                 if txn.state != "open":
@@ -191,7 +202,7 @@ class Run:
             return
         with lv.connect(str(self.root), settings=self.settings) as other:
             txn = other.transaction()
-            done = self._performed(txn, replace(beside, beside=beside))
+            done = self._performed(txn, replace(beside, beside=beside), lambda rows: rows)
             after = self.world.main
             for verb in done:
                 after = applied(after, verb)
@@ -228,6 +239,8 @@ class Run:
     def _foreign(self, step: Foreign) -> None:
         state = applied(self.world.main, step.verb)
         table = self.world.main[step.verb.table]
+        if self.leaves_pending:
+            self.lake.recover()
         try:
             if step.by == "spark":
                 self.place.by_spark(step.verb, table.format)
@@ -346,6 +359,66 @@ class Run:
             for name, table in state.items():
                 self._same(f"past read of {name}", collected(snapshot.read(name)), table)
 
+    def _changes(self, step: Changes) -> None:
+        """Apply the changes since a state to its rows: they become the present ones."""
+        since, state = self._state(step.back)
+        self.lake.absorb()
+        kept = [at for version, at in self.past if version >= since]
+        names = [
+            name
+            for name, table in state.items()
+            if all(name in at and at[name].cols == table.cols for at in kept)
+            and self.world.main.get(name, table).cols == table.cols
+            and name in self.world.main
+        ]
+        if not names or any(at.keys() != state.keys() for at in kept):
+            raise Inapplicable("tables have come, gone, or changed their columns")
+        rows = {name: unsigned(bag(state[name].rows)) for name in names}
+        for version in self.lake.changes(since, tables=names, net=step.net):
+            for name, found in version.tables.items():
+                change = collected(found)
+                kinds = change.column("_change_type").to_pylist()
+                own = change.select([col.name for col in state[name].cols])
+                for kind, come in (("insert", True), ("update_postimage", True),
+                                   ("delete", False), ("update_preimage", False)):  # fmt: skip
+                    some = own.filter(pa.array([one == kind for one in kinds], pa.bool_()))
+                    (rows[name].update if come else rows[name].subtract)(unsigned(bag(some)))
+        self.tally["changes"] += 1
+        for name in names:
+            wanted = unsigned(bag(self.world.main[name].rows))
+            if {row: n for row, n in rows[name].items() if n} != dict(wanted):
+                less, more = wanted - rows[name], rows[name] - wanted
+                raise Mismatch(f"changes of {name} since {since}", f"{_few(more)}, {_few(less)}")
+
+    def _tag(self, step: Tag) -> None:
+        if step.name not in self.tags:
+            self.lake.tag(step.name, absorb=["*"] if self.world.main else None)
+            self.tags[step.name] = self.world.main
+            return
+        with self.lake.on(step.name).snapshot() as snapshot:
+            for name, table in self.tags[step.name].items():
+                self._same(f"read of {name} at {step.name}", collected(snapshot.read(name)), table)
+        self.tally["tags read"] += 1
+
+    def _clone(self, step: Clone) -> None:
+        table, place = self._table(step.table), step.verb.table
+        changed = applied({place: table}, step.verb)[place]
+        self.lake.absorb([step.table])
+        self.lake.clone(step.table, place, copy=step.copies)
+        self._same(f"read of {place}", collected(self.lake.read(place)), table)
+        try:
+            self.lake.run(perform, step.verb, self.given)
+        except REFUSED as error:
+            self._refuses(f"clone {type(step.verb).__name__}", error)
+        else:
+            self._same(f"read of {place}, changed", collected(self.lake.read(place)), changed)
+            self.by_others(place, changed)
+            self.tally["clones changed"] += 1
+        self.lake.drop_table(place, delete_data=True)
+        if not step.copies:
+            with suppress(lv.RefNotFound):
+                self.lake.delete_ref(place)
+
     def _ask(self, step: Ask) -> None:
         table = self._table(step.table)
         for name in _columns(step):
@@ -405,6 +478,8 @@ class Run:
             self.past.append((version, self.world.main))
 
     def by_others(self, name: str, table: Table) -> None:
+        if self.leaves_pending:
+            self.lake.recover()
         for reader, read in readers(table):
             try:
                 found = read(str(self.root / name))

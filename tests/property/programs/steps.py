@@ -234,6 +234,30 @@ class Past:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """A read of the changes since a state that this program has made."""
+
+    back: int
+    net: bool
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Keep the present state, which is read again after each later step of this kind."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Clone:
+    """Show a table at another place, change that, and read both."""
+
+    table: str
+    verb: Verb
+    copies: bool
+
+
+@dataclass(frozen=True)
 class Ask:
     """A read with a condition."""
 
@@ -243,7 +267,7 @@ class Ask:
 
 Step: TypeAlias = (
     Txn | Foreign | Optimize | Upkeep | Rollback | Restore | Revert
-    | Branch | MergeBranch | RebaseBranch | Past | Ask
+    | Branch | MergeBranch | RebaseBranch | Past | Changes | Tag | Clone | Ask
 )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def replayed(state: State, items: Iterable[Item]) -> tuple[State, list[str]]:
                 del marked[max(at for at, mark in enumerate(marked) if mark[0] == name) :]
             else:
                 found = database.execute(item.text)
-                if item.rows is not None and (rows := _bag(found.fetchall())) != item.rows:
+                if item.rows is not None and (rows := bag_of(found.to_arrow_table())) != item.rows:
                     other.append(
                         f"{item.text}\n  found {_few(item.rows - rows)}, and not "
                         f"{_few(rows - item.rows)}"
