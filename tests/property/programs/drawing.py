@@ -75,6 +75,8 @@ class Drawing:
 
     random: Random
     actors: tuple[Actor, ...]
+    #: Whether rows are marked as deleted in small files, too.
+    marks: bool
     world: World = field(default_factory=lambda: World({}, {}))
     pools: dict[str, list[Any]] = field(default_factory=dict)
     ids: int = 0
@@ -324,7 +326,7 @@ class Drawing:
         if format == "iceberg":
             if self._chance(0.4):
                 found["format-version"] = "3"
-            if self._chance(0.5):
+            if self._chance(0.8 if self.marks else 0.3):
                 found |= {f"write.{v}.mode": "merge-on-read" for v in ("delete", "update", "merge")}
             return tuple(found.items())
         odd = any(set(col.name) & set(" ,;{}()\n\t=") for col in cols)
@@ -332,7 +334,7 @@ class Drawing:
             found["delta.columnMapping.mode"] = self.random.choice(("name", "id"))
         for name in ("enableDeletionVectors", "enableTypeWidening", "enableRowTracking",
                      "enableChangeDataFeed"):  # fmt: skip
-            if self._chance(0.25):
+            if self._chance(0.7 if self.marks and "Vectors" in name else 0.2):
                 found[f"delta.{name}"] = "true"
         if self._chance(0.3):
             found["delta.checkpointInterval"] = self.random.choice(("2", "3"))
@@ -595,5 +597,5 @@ def draw(seed: int, actors: tuple[Actor, ...] = EMBEDDED, steps: int = 14) -> Pr
         settings["row_check_limit_bytes"] = 0
     if random.random() < 0.1:
         settings["cache_bytes"] = 0
-    drawn = Drawing(random, actors).steps(steps)
+    drawn = Drawing(random, actors, marks).steps(steps)
     return Program(seed, drawn, marks, tuple(settings.items()))

@@ -412,7 +412,10 @@ class Run:
             self._refuses(f"clone {type(step.verb).__name__}", error)
         else:
             self._same(f"read of {place}, changed", collected(self.lake.read(place)), changed)
-            self.by_others(place, changed)
+            if (
+                step.copies or table.format == "iceberg"
+            ):  # others want Delta's files in its directory
+                self.by_others(place, changed)
             self.tally["clones changed"] += 1
         self.lake.drop_table(place, delete_data=True)
         if not step.copies:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from lakevilla_testing.planted.every import PLANTED
 from tests.property.programs.drawing import draw
 from tests.property.programs.running import Failure, reported, run, shrunk
 from tests.support.search import first_seed, how_many
@@ -29,3 +30,9 @@ def test_a_program_leaves_the_rows_that_the_oracle_and_other_readers_have(block:
     # The draw is useful: few verbs are refused, and others commit beside transactions.
     refused = sum(many for what, many in tally.items() if what.startswith("refused"))
     assert refused * 4 < tally["steps"], tally
+
+
+@pytest.mark.parametrize(("bug", "seed"), [("not_validated", 0)])
+def test_a_program_finds_a_planted_bug(bug: str, seed: int) -> None:
+    with PLANTED[bug].plant(), pytest.raises(Failure):
+        run(draw(seed), Counter())
