@@ -36,7 +36,7 @@ from tests.property.programs.steps import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Turns rows into what a verb takes.
 Given = Callable[[pa.Table], Any]
@@ -237,8 +237,15 @@ class Place:
 
     def _view(self, rows: Rows) -> str:
         assert self.spark is not None
-        self.spark.createDataFrame(rows.arrow()).createOrReplaceTempView("given_rows")
+        frame(self.spark, rows.arrow()).createOrReplaceTempView("given_rows")
         return "given_rows"
+
+
+def frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Return rows as a DataFrame, in which a timestamp without a zone stays one."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema, prefer_timestamp_ntz=True))
 
 
 def spark_type(type_: str) -> str:

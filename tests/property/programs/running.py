@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import pyarrow as pa
 import lakevilla as lv
 from lakevilla.engines.duckdb.writing import rewrite
 from lakevilla.engines.duckdb.writing.rewrite import Marks
-from tests.property.programs.actors import Given, Place, optimized, perform
+from tests.property.programs.actors import Given, Place, frame, optimized, perform
 from tests.property.programs.conditions import Texts, columns_of
 from tests.property.programs.oracle import (
     Inapplicable,
@@ -112,7 +113,7 @@ class Run:
     @property
     def given(self) -> Given:
         if self.spark is not None and self.program.seed % 2:
-            return self.spark.createDataFrame
+            return partial(frame, self.spark)
         return lambda rows: rows
 
     def close(self) -> None:
