@@ -104,6 +104,8 @@ class Run:
         self.log: list[str] = []
         self.at = 0
         self.tags: dict[str, State] = {}
+        #: Whether a commit by a log entry may have no place in HEAD's order yet.
+        self.beside_head = False
 
     def connect(self) -> lv.Lake:
         if self.spark is not None and self.program.seed % 2:
@@ -141,6 +143,9 @@ class Run:
     def step(self, step: Step) -> None:
         before = self.world
         name = type(step).__name__
+        if self.beside_head and self.random.random() < 0.5:
+            self.lake.absorb()
+            self.beside_head = False
         try:
             act: Callable[[Any], None] = getattr(self, f"_{name.lower()}")
             act(step)
@@ -225,6 +230,8 @@ class Run:
         except REFUSED as error:
             self._refuses("commit", error)
             return False
+        if dict(step.options).get("features") in ("R", "NONE"):
+            self.beside_head = True
         self.tally["beside others"] += step.beside is not None
         self.tally["transactions"] += 1
         return True
@@ -251,6 +258,7 @@ class Run:
             self._refuses(f"{step.by} {type(step.verb).__name__}", error)
             return
         self.tally[f"by {step.by}"] += 1
+        self.beside_head = True
         self.world = replace(self.world, main=state)
 
     def _optimize(self, step: Optimize) -> None:
@@ -364,6 +372,7 @@ class Run:
         """Apply the changes since a state to its rows: they become the present ones."""
         since, state = self._state(step.back)
         self.lake.absorb()
+        self.beside_head = False
         kept = [at for version, at in self.past if version >= since]
         names = [
             name
@@ -476,7 +485,8 @@ class Run:
                 self.by_others(name, table)
 
     def _note(self, version: int | None) -> None:
-        if version is None:
+        """Note a version whose tables are known: logs may have entries that HEAD lacks."""
+        if version is None or self.beside_head:
             return
         if not self.past or self.past[-1][0] < version:
             self.past.append((version, self.world.main))

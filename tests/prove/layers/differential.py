@@ -21,7 +21,7 @@ def run(turn: Turn) -> None:
             run(draw(seed), tally)
         except Failure as failure:
             again = f"python -m tests.property.programs {seed}"
-            turn.failed(seed, again, reported(shrunk(failure, tries=100)))
+            turn.failed(seed, again, reported(shrunk(failure, tries=40)))
         turn.count("programs")
         for name in ("steps", "transactions", "rows compared", "refused"):
             turn.count(name, sum(many for what, many in tally.items() if what.startswith(name)))
