@@ -30,6 +30,7 @@ from tests.property.programs.steps import (
     Col,
     Create,
     Delete,
+    Drop,
     DropColumn,
     Foreign,
     Format,
@@ -79,6 +80,8 @@ class Drawing:
     marks: bool
     world: World = field(default_factory=lambda: World({}, {}))
     pools: dict[str, list[Any]] = field(default_factory=dict)
+    #: The names that tables have had.
+    used: set[str] = field(default_factory=set)
     ids: int = 0
     #: How many states the program has made.
     made: int = 0
@@ -268,7 +271,10 @@ class Drawing:
 
     def verb(self, state: State) -> Verb:
         if not state or (len(state) < 3 and self._chance(0.08)):
-            return self.create(next(n for n in ("t", "u", "v", "w") if n not in state))
+            free = [name for name in ("t", "u", "v", "w", "x", "y") if name not in self.used]
+            if not free:
+                raise Inapplicable("all names are used, also by tables that were dropped")
+            return self.create(free[0])
         name = self._table(state)
         table = state[name]
         return self._one(
@@ -279,6 +285,7 @@ class Drawing:
             (lambda: self.retype(name, table), 1),
             (lambda: self.create(name, table), 0.5),
             (lambda: Delete(name, Every()), 0.4),
+            (lambda: Drop(name), 0.3 if len(state) > 1 else 0),
         )
 
     def change(self, state: State) -> Verb:
@@ -297,6 +304,7 @@ class Drawing:
 
     def create(self, name: str, old: Table | None = None) -> Create:
         random = self.random
+        self.used.add(name)
         format: Format = old.format if old else random.choice(("delta", "iceberg"))
         count = random.randint(2, 5)
         names = random.sample(_NAMES, count)
