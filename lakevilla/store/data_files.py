@@ -19,6 +19,7 @@ from lakevilla.store.content import HashedFile, compare_all, compare_local, dama
 from lakevilla.store.effects import get, get_immutable, stat
 from lakevilla.store.location import is_external
 from lakevilla.store.runner import Runner
+from lakevilla.store.scratch import on_scratch
 
 
 @contextmanager
@@ -79,11 +80,12 @@ class DataFiles:
                 if path is not None and (wrong := compare_local(file, path)) is not None:
                     raise damaged(file, wrong)
             away = [file for file, path in zip(files, paths, strict=True) if path is None]
-            for _ in away:
-                handle, copy = tempfile.mkstemp(".parquet", "compared-", directory)
-                os.close(handle)
-                copies.append(copy)
-            self._copy(away, copies)
+            with on_scratch(directory):
+                for _ in away:
+                    handle, copy = tempfile.mkstemp(".parquet", "compared-", directory)
+                    os.close(handle)
+                    copies.append(copy)
+                self._copy(away, copies)
             made = iter(copies)
             yield [next(made) if path is None else path for path in paths]
         finally:

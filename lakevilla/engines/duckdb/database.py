@@ -24,6 +24,7 @@ from lakevilla.engines.duckdb.file_system import StoreFileSystem
 from lakevilla.engines.statistics import running
 from lakevilla.forked import lock, not_closed_in_child
 from lakevilla.settings import Settings
+from lakevilla.store.scratch import on_scratch, scratch_root
 
 try:
     import fcntl
@@ -162,7 +163,9 @@ def _connect(
         )
     )
     with translated(None):
-        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        # By default the limit is what the disk has free when the first rows are spilled, and stays
+        # so when more is free: the disk itself decides. (DuckDB ignores the option in ``config``.)
+        connection.execute("SET max_temp_directory_size = '1000TB'; SET GLOBAL TimeZone = 'UTC'")
     connection.register_filesystem(files)
     return connection
 
@@ -276,12 +279,15 @@ def scratch_directory(owner: object) -> str:
     directories of dead processes of this user are removed first.
     """
     descriptor = -1
+    root = scratch_root()
     if fcntl is not None:
-        remove_abandoned(tempfile.gettempdir())
-    directory = tempfile.mkdtemp(prefix=_PREFIX)
+        remove_abandoned(root)
+    with on_scratch(root):
+        directory = tempfile.mkdtemp(prefix=_PREFIX)
+        if fcntl is not None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(os.path.join(directory, _LOCK), flags, 0o600)
     if fcntl is not None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(os.path.join(directory, _LOCK), flags, 0o600)
         # No other process waits for this lock: one that tests it gives up at once.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     weakref.finalize(owner, _remove, directory, descriptor, os.getpid())

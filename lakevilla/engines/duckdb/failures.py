@@ -25,6 +25,8 @@ from lakevilla.errors import (
     StoreError,
     UnsupportedTableFeature,
 )
+from lakevilla.store.backends.local import refusal_in
+from lakevilla.store.scratch import scratch_refusal, scratch_root
 
 #: The beginning of the message of an error that a guard raises inside DuckDB.
 RULE_MARK = "lakevilla broken rule: "
@@ -54,6 +56,12 @@ _REMOVED = re.compile(
     r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """
 )
 _MISSING = re.compile(r"""No files found that match the pattern "(?P<path>[^"]+)\"""")
+#: The end of a message about a file that could not be made or written, in the system's words.
+_UNWRITTEN = re.compile(r"""(?P<quote>['"])(?P<path>[^'"]+)(?P=quote): (?P<why>[^:\n]+)""")
+#: DuckDB's message about rows that it could not keep on the disk while memory was short.
+_UNSPILLED = "max_temp_directory_size"
+#: A file in a process's own directory (``scratch_directory``).
+_SCRATCH = re.compile(r"^(?P<directory>.*/lakevilla-[^/]+)/[^/]+$")
 _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
 #: Messages of DuckDB about bytes that are no text, in a column that is text in the table.
 _NO_TEXT = ("Failure in decode", "Invalid string encoding")
@@ -144,7 +152,7 @@ def _is_known(text: str, explained: LakeVillaError) -> bool:
     """Return whether the text names the cause: a rule of the table, a codec, a missing file."""
     if is_no_text(text):
         return False  # the file and the column are not known
-    if RULE_MARK in text or isinstance(explained, UnsupportedTableFeature):
+    if RULE_MARK in text or isinstance(explained, UnsupportedTableFeature) or of_disk(text):
         return True
     return bool(_REMOVED.search(text) or _MISSING.search(text))
 
@@ -157,6 +165,11 @@ def is_no_text(text: str) -> bool:
 def is_lacking(text: str) -> bool:
     """Return whether a reader of Parquet lacks a feature of a file, by its message alone."""
     return _LACKING.search(text) is not None
+
+
+def of_disk(text: str) -> bool:
+    """Return whether a disk took no write, by the message alone: no file that is read causes it."""
+    return _UNSPILLED in text or refusal_in(text) is not None
 
 
 def doubt_of(error: LakeVillaError) -> Literal["decoding", "values"] | None:
@@ -185,8 +198,10 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
             table=table,
         )
     kind = "" if match is None else match["kind"]
-    return _of_a_file(text, place, table) or _of_a_kind(
-        kind, place + _message(text, kind), text, table
+    return (
+        _of_a_disk(text, place, table)
+        or _of_a_file(text, place, table)
+        or _of_a_kind(kind, place + _message(text, kind), text, table)
     )
 
 
@@ -202,6 +217,22 @@ def _message(text: str, kind: str) -> str:
 def _lower(line: str) -> str:
     # "SELECT clause ..." stays unchanged
     return line if line[1:2].isupper() else line[:1].lower() + line[1:]
+
+
+def _of_a_disk(text: str, place: str, table: str | None) -> StoreError | None:
+    """Return the error for a file that a full disk, or one that is read-only, did not take."""
+    if not of_disk(text):
+        return None
+    why = refusal_in(text) or "it is nearly full"
+    named = _UNWRITTEN.search(text)
+    path = "" if named is None else named["path"]
+    scratch = _SCRATCH.match(path)
+    if scratch is not None or _UNSPILLED in text:
+        directory = scratch_root() if scratch is None else scratch["directory"]
+        message = scratch_refusal(directory, why)
+    else:
+        message = f"{path or 'a file'} could not be written: {why}"
+    return StoreError(place + message, permanent=True, table=table)
 
 
 def _of_a_file(text: str, place: str, table: str | None) -> LakeVillaError | None:

@@ -74,6 +74,7 @@ _PERMANENT = {
     errno.EROFS: "the file system is read-only; mount it writable",
     errno.ENOSPC: "no space left on the device; free some",
     errno.EDQUOT: "the disk quota is used up; free some space",
+    errno.EFBIG: "the file is too large for the file system, or for this process (ulimit -f)",
     errno.ENAMETOOLONG: "the name is too long for the file system; shorten it",
     errno.EOPNOTSUPP: "the file system cannot do this; keep the lake on one with links and locks",
     errno.EXDEV: "the object's directory spans two file systems; keep it on one",
@@ -83,6 +84,9 @@ _PERMANENT = {
     ),
     errno.ENXIO: "it is no regular file, but a pipe, a socket or a device; remove it",
 }
+
+#: Those about a whole disk: no other write would get through either.
+_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class LocalStore:
@@ -446,6 +450,16 @@ def beginning_of(path: str, count: int) -> bytes | None:
             return _read(descriptor, 0, count) if is_file else None
     except OSError as error:
         return b"" if _is_absence(error) else None
+
+
+def refusal_by(error: OSError) -> str | None:
+    """Return why a disk takes no write now, and what to do; None for any other error."""
+    return _PERMANENT[error.errno] if error.errno in _OF_DISK else None
+
+
+def refusal_in(text: str) -> str | None:
+    """Return the same for the message of a library that repeats the system's words."""
+    return next((_PERMANENT[code] for code in _OF_DISK if os.strerror(code) in text), None)
 
 
 def _is_absence(error: OSError) -> bool:

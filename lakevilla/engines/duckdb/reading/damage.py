@@ -18,7 +18,14 @@ import pyarrow.parquet as pq
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database, arrow_reader
-from lakevilla.engines.duckdb.failures import doubt_of, is_lacking, is_no_text, said, translated
+from lakevilla.engines.duckdb.failures import (
+    doubt_of,
+    is_lacking,
+    is_no_text,
+    of_disk,
+    said,
+    translated,
+)
 from lakevilla.engines.duckdb.file_system import readable_path
 from lakevilla.engines.duckdb.reading.relation import Files, data_columns, whole_files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text, sql_type
@@ -229,6 +236,9 @@ def _damage_to_duckdb(data: DataAccess, database: Database, key: str, size: int)
             path = quote_text(readable_path(data, key, size))
             for _ in arrow_reader(cursor, f"SELECT * FROM read_parquet({path})"):
                 pass
+    except duckdb.OutOfMemoryException:
+        return None  # pyarrow has read the file: the memory, or the disk, did not suffice
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        return said(error).strip().splitlines()[0]
+        text = said(error)
+        return None if of_disk(text) else text.strip().splitlines()[0]
     return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -33,6 +33,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.files import ROWS_TAG, DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
+from lakevilla.store.scratch import on_scratch
 
 _CUT = pa.field("__lakevilla_cut", pa.bool_())
 #: The rows between two cuts are one file, whatever its size.
@@ -130,10 +131,15 @@ class _Room:
         self._held -= size
 
     def new_path(self) -> str:
-        descriptor, path = tempfile.mkstemp(".arrow", dir=self._directory)
+        with self.writing():
+            descriptor, path = tempfile.mkstemp(".arrow", dir=self._directory)
         os.close(descriptor)
         self._paths.add(path)
         return path
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Return a context in which the disk is written."""
+        return on_scratch(self._directory)
 
     def remove(self, path: str) -> None:
         self._paths.discard(path)
@@ -172,17 +178,20 @@ class _Piece:
             return
         if self._file is None:
             self._path = self._room.new_path()
-            self._file = pa.ipc.new_stream(self._path, batch.schema)
-            for earlier in self._batches:
-                self._file.write_batch(earlier)
-            self._release()
-        self._file.write_batch(batch)
+        with self._room.writing():
+            if self._file is None:
+                self._file = pa.ipc.new_stream(self._path, batch.schema)
+                for earlier in self._batches:
+                    self._file.write_batch(earlier)
+                self._release()
+            self._file.write_batch(batch)
 
     def close(self) -> None:
         """End a file's rows: no more rows follow, so the tag of the file is known."""
         self.tag = f"{_FORM}:{self._digest.hexdigest()}"
         if self._file is not None:
-            self._file.close()
+            with self._room.writing():
+                self._file.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         if not self._path:

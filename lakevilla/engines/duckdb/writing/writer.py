@@ -36,7 +36,7 @@ from lakevilla.formats.files import HASH_TAG, DataFile, file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.settings import Settings
-from lakevilla.store.backends.local import in_directory_durably, settle
+from lakevilla.store.backends.local import in_directory_durably, refusal_by, settle
 from lakevilla.store.base import NEW, PutOutcome, Stored
 from lakevilla.store.content import hash_of, hash_of_file
 from lakevilla.store.effects import Program, Put, delete, parallel, put, put_file
@@ -553,6 +553,9 @@ def _in_place(step: Callable[[], object], key: str) -> None:
     try:
         step()
     except OSError as error:
+        why = refusal_by(error)
+        if why is not None:
+            raise StoreError(f"{key} could not be written: {why}", permanent=True) from None
         if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR):
             raise
         raise StoreError(
