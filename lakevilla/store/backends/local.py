@@ -110,6 +110,7 @@ class LocalStore:
         self._directory = os.path.realpath(directory).rstrip("/")
         self._lock_timeout_seconds = lock_timeout_seconds
         self._durable = durable
+        self._unsynced: set[str] = set()
 
     def local_path(self, key: str) -> str:
         return f"{self._directory}/{check_key(key)}"
@@ -117,8 +118,10 @@ class LocalStore:
     def get(
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
     ) -> GetOutcome | Failure:
+        path = self.local_path(key)
         try:
-            descriptor = os.open(self.local_path(key), _READING)
+            self._sync_again(path.rpartition("/")[0])
+            descriptor = os.open(path, _READING)
         except OSError as error:
             return Missing() if _is_absence(error) else _failure(error, ambiguous=False)
         try:
@@ -270,7 +273,20 @@ class LocalStore:
         try:
             return in_directory_durably(directory, naming, self._durable)
         except OSError as error:
+            if naming.visible and self._durable:
+                self._unsynced.add(directory)
             return _failure(error, ambiguous=naming.visible)
+
+    def _sync_again(self, directory: str) -> None:
+        """Bring the names in a directory to the disk if an earlier write could not.
+
+        A read settles the outcome of such a write, so it must not show a name that a power cut
+        would undo.
+        """
+        if directory in self._unsynced:
+            with directory_at(directory) as there:
+                sync_directory(there)
+            self._unsynced.discard(directory)
 
     # ------------------------------------------------------------- listing
 
@@ -454,6 +470,8 @@ def beginning_of(path: str, count: int) -> bytes | None:
 
 def refusal_by(error: OSError) -> str | None:
     """Return why a disk takes no write now, and what to do; None for any other error."""
+    if error.errno == errno.EIO:
+        return "the disk reports an error; check it"
     return _PERMANENT[error.errno] if error.errno in _OF_DISK else None
 
 
@@ -763,7 +781,13 @@ def _entered(descriptor: int, part: str, made: Callable[[int], object] | None) -
         raise
     with contextlib.suppress(FileExistsError):
         os.mkdir(part, dir_fd=descriptor)
-        made(descriptor)
+        try:
+            made(descriptor)
+        except BaseException:
+            # Its name may not be on the disk: the next attempt is to make it again.
+            with contextlib.suppress(OSError):
+                os.rmdir(part, dir_fd=descriptor)
+            raise
     return os.open(part, _PASS, dir_fd=descriptor)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,8 +42,10 @@ def rewrite(lake: lv.Lake) -> None:
 
 
 STEPS: tuple[Callable[[lv.Lake], None], ...] = (both, alone, rewrite)
+Balances = tuple[list[int], list[int]]
+
 #: The balances of a and b after each number of steps.
-STATES = [
+STATES: list[Balances] = [
     ([100], [100]),
     ([1, 1, 100], [1, 1, 100]),
     ([1, 1, 2, 2, 100], [1, 1, 100]),
@@ -62,14 +67,14 @@ def worked(root: Path, monkeypatch: pytest.MonkeyPatch, held: int = 8 * 1024 * 1
     return disk
 
 
-def fault_of(disk: Disk, left: Left) -> str | None:
+def fault_of(disk: Disk, left: Left, states: Sequence[Balances] = STATES) -> str | None:
     """Return what is wrong with the lake that a power cut has left, or None."""
     disk.restore(left)
     done = left[1]
     try:
         with lv.connect(str(disk.root)) as lake:
             seen = tuple(sorted(lake.read(table)["balance"].to_pylist()) for table in TABLES)
-            if seen not in STATES[done : done + 2]:
+            if seen not in states[done : done + 2]:
                 return f"after {done} steps: {seen}"
             # The lake can be written further, and other clients see the same rows.
             both(lake)
@@ -90,6 +95,56 @@ def test_acknowledged_commits_survive_every_power_cut(
     cuts = disk.left[:: how_many(4, whole=1)]
     faults = [fault for left in cuts if (fault := fault_of(disk, left)) is not None]
     assert faults == []
+
+
+@pytest.mark.parametrize("step", [both, alone, rewrite])
+def test_a_commit_is_acknowledged_only_if_its_names_are_on_the_disk_though_a_sync_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Callable[[lv.Lake], None]
+) -> None:
+    """The disk reports an error once, at each sync in turn: the read-back must not trust names."""
+    ended = []
+    for failing in range(how_many(3, whole=0), 40, how_many(4, whole=1)):
+        disk = Disk(tmp_path / str(failing))
+        settings = lv.Settings(retry_base_seconds=0.001, publish_timeout_seconds=0.2)
+        with lv.connect(str(disk.root), settings=settings) as lake:
+            for table in TABLES:
+                lake.create_table(table, accounts(1))
+        with disk.watched(monkeypatch), monkeypatch.context() as patch:
+            fired = fail_once(patch, failing)
+            with lv.connect(str(disk.root), settings=settings) as lake:
+                with contextlib.suppress(lv.StoreError, lv.CommitOutcomeUnknown):
+                    step(lake)
+                    disk.acknowledged += 1
+            last = disk.cut()
+        if not fired:
+            break
+        ended.append(disk.acknowledged)
+        states = [STATES[0], AFTER[step]]
+        faults = [fault_of(disk, left, states) for left in last]
+        assert faults == [None] * len(last), f"the sync of {fired} failed"
+    assert 1 in ended
+
+
+#: The balances of a and b after one step alone.
+AFTER = {
+    both: ([1, 1, 100], [1, 1, 100]),
+    alone: ([2, 2, 100], [100]),
+    rewrite: ([3, 3, 100], [110]),
+}
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """Let the sync of that number fail, and return where it was, once it has."""
+    sync, seen, fired = os.fsync, itertools.count(), []
+
+    def failing(descriptor: int) -> None:
+        if next(seen) == number:
+            fired.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(descriptor)
+
+    monkeypatch.setattr(durable_files.os, "fsync", failing)
+    return fired
 
 
 def no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

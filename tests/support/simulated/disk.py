@@ -74,6 +74,13 @@ class Disk:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             Path(path).write_bytes(body)
 
+    def cut(self) -> list[Left]:
+        """Return the states that a cut may leave now."""
+        with self._lock:
+            self.left.clear()
+            self._cut()
+            return list(self.left)
+
     # -- system calls -------------------------------------------------------------
 
     def _fsync(self, real: Callable[[int], None]) -> Callable[[int], None]:

@@ -143,7 +143,7 @@ class _Room:
 
     def remove(self, path: str) -> None:
         self._paths.discard(path)
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.unlink(path)
 
     def clear(self) -> None:

@@ -240,7 +240,8 @@ class Writer:
                 in_place = True
         finally:
             if not in_place:
-                with suppress(FileNotFoundError):
+                # No object names it: what a disk does not delete now is left to gc.
+                with suppress(OSError):
                     os.unlink(target)
         if not rows:
             return ()
@@ -553,16 +554,16 @@ def _in_place(step: Callable[[], object], key: str) -> None:
     try:
         step()
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR):
+            raise StoreError(
+                f"{key} could not be written, since a symbolic link is in its path, and links are "
+                "not followed: put a directory there",
+                permanent=True,
+            ) from None
         why = refusal_by(error)
-        if why is not None:
-            raise StoreError(f"{key} could not be written: {why}", permanent=True) from None
-        if error.errno not in (errno.ELOOP, errno.ENOENT, errno.ENOTDIR):
+        if why is None:
             raise
-        raise StoreError(
-            f"{key} could not be written, since a symbolic link is in its path, and links are not "
-            "followed: put a directory there",
-            permanent=True,
-        ) from None
+        raise StoreError(f"{key} could not be written: {why}", permanent=True) from None
 
 
 # -------------------- constraints
