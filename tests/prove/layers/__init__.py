@@ -37,4 +37,5 @@ LAYERS = (
     Layer("differential_sql", 3, "SQL transactions at once, against DuckDB in their serial order"),
     Layer("differential_spark", 1, "the same on the Spark engine, beside Spark"),
     Layer("contracts", 3, "what users rely on, over real tables of both formats"),
+    Layer("store_faults", 3, "stores, networks and disks that break at any request or call"),
 )
