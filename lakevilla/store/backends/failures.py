@@ -25,8 +25,22 @@ _NO_TOKEN = re.compile(
     r"Generic \w+ error: (?:Error performing token request"
     r"|'az account get-access-token' command failed|(Error reading federated token file))"
 )
+#: A session of the user's that should have given credentials, and has raised instead.
+_NO_SESSION = re.compile(r"External \w+ credential provider: (\w+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\"(?:reason|code)\": *\"(\w+)\"")
 _TRANSPORT = re.compile(r"HttpError \{\s*kind: (\w+)")
+#: The kind of a certificate's fault; the client refused it before it sent anything.
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
+_CERTIFICATES = {
+    "Expired": ("has expired", "renew it at the store, or correct this machine's clock"),
+    "NotValidYet": ("is not valid yet", "correct this machine's clock, or the certificate's"),
+    "NotValidForName": ("is one of another host", "check the endpoint's name"),
+    "Revoked": ("was revoked", "renew it at the store"),
+}
+_UNTRUSTED = (
+    "is not trusted here",
+    "let SSL_CERT_FILE name a file with the authorities to trust, that of the store among them",
+)
 _URL = re.compile(r"https?://([^/\s]*)\S*")
 _NO_BUCKET = (
     "NoSuchBucket",
@@ -164,6 +178,15 @@ def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> 
     no_token = _NO_TOKEN.match(text)
     if no_token is not None:
         return _token_failure(text, no_token[1] is not None, names)
+    no_session = _NO_SESSION.search(text) if status is None else None
+    if no_session is not None:
+        # The service that it asks may be back soon, or a file with credentials written again.
+        return Failure(
+            f"boto3_session gave no credentials ({no_session[1]}): check the service that gives "
+            "them, or log in again",
+            ambiguous=False,
+            of_store=True,
+        )
     if code == "AuthenticationFailed" and _NOT_NOW in text:
         return _of_store(
             f"{status_text}: the token (SAS) has expired, or is not valid yet: set a new one as "
@@ -231,17 +254,29 @@ def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:
     kind = _TRANSPORT.search(text)
     match kind[1] if kind is not None else None:
         case "Connect":
-            reason = (
-                "could not connect: check that the store is up and can be reached from here, and "
-                f"the endpoint, {names.endpoint} {_WHERE}"
-            )
-            return Failure(reason, ambiguous=False, of_store=True)
+            return Failure(_why_unconnected(text, names), ambiguous=False, of_store=True)
         case "Timeout":
             return Failure("timed out", ambiguous=not reading)
         case None:
             return Failure("the store's client failed", ambiguous=not reading)
         case other:
             return Failure(f"the connection broke ({other.lower()})", ambiguous=not reading)
+
+
+def _why_unconnected(text: str, names: _Names) -> str:
+    words = _URL.sub("", text)
+    refused = _CERTIFICATE.search(words)
+    if refused is not None:
+        kind = refused[1].removesuffix("Context")
+        what, advice = _CERTIFICATES.get(kind, _UNTRUSTED)
+        return f"the store's certificate {what}: {advice}"
+    endpoint = f"the endpoint, {names.endpoint} {_WHERE}"
+    if "dns error" in words:
+        return f"the store's host has no address: check this machine's DNS, and {endpoint}"
+    return (
+        "could not connect: check that the store is up and can be reached from here, and "
+        + endpoint
+    )
 
 
 def _hint(status: int, names: _Names, text: str = "") -> str:

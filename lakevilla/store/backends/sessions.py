@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from lakevilla.errors import InvalidOperation
+
+#: The time for which credentials that a session has given are used. A session renews its own when
+#: they expire within ten minutes, and so gives none that are not good for as long.
+_LIFE = timedelta(minutes=10)
 
 
 def session_of(session: Any) -> Any:
@@ -36,7 +41,7 @@ def boto3_credentials(session: Any) -> object:
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
-        return Boto3CredentialProvider(session)
+        return Boto3CredentialProvider(session, ttl=_LIFE)
     except (BotoCoreError, ValueError) as error:
         raise InvalidOperation(
             f"boto3_session gives no credentials ({type(error).__name__}): log in, or pass a "

@@ -110,6 +110,35 @@ def test_a_failure_of_one_object_does_not_count_for_the_whole_store() -> None:
         assert not classify_failure(text).of_store
 
 
+def refused(kind: str) -> str:
+    """Return the error for a certificate that the client has refused."""
+    return broke("Connect", f"InvalidCertificate(\n {kind} {{\n time: 1 }} )")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (refused("ExpiredContext"), "certificate has expired: renew it"),
+        (refused("NotValidYetContext"), "not valid yet: correct this machine's clock"),
+        (refused("NotValidForNameContext"), "of another host: check the endpoint's name"),
+        (refused("UnknownIssuer"), "not trusted here: let SSL_CERT_FILE name"),
+        (broke("Connect", '"dns error"'), "no address: check this machine's DNS"),
+        (
+            "The operation lacked valid authentication credentials for path External AWS "
+            "credential provider: ClientError: token=hunter2",
+            "boto3_session gave no credentials (ClientError)",
+        ),
+    ],
+)
+def test_a_request_that_could_not_be_sent_is_sent_again_and_names_the_cause(
+    text: str, words: str
+) -> None:
+    failure = classify_failure(text)
+    assert words in failure.reason
+    assert "hunter2" not in failure.reason
+    assert (failure.ambiguous, failure.permanent, failure.of_store) == (False, False, True)
+
+
 @pytest.mark.parametrize(
     ("provider", "names"),
     [
