@@ -186,17 +186,24 @@ def entry_with_faults(version: int, key: str, body: bytes) -> tuple[Entry, Entry
     """Return the entry at ``key`` without its faults, and the faults."""
     actions = parse_actions(body, key)
     change, faults = _read(actions, key)
-    return _with_change(version, actions, change), faults
+    return _with_change(version, key, actions, change), faults
 
 
 def _described(version: int, key: str, actions: Sequence[Action]) -> Entry:
-    return _with_change(version, actions, change_of(actions, key))
+    return _with_change(version, key, actions, change_of(actions, key))
 
 
-def _with_change(version: int, actions: Sequence[Action], change: Change) -> Entry:
+def _with_change(version: int, key: str, actions: Sequence[Action], change: Change) -> Entry:
     info = next((a.commit_info for a in actions if a.commit_info is not None), {})
     own = info.get("lakevilla")
     own = own if isinstance(own, dict) else {}
+    written = own.get("lines")
+    if isinstance(written, int) and written != len(actions):
+        raise CorruptObject(
+            f"{key} has {len(actions)} lines of the {written} that were written: read it again, or "
+            "restore the object or the table",
+            key=key,
+        )
     nonce = own.get("nonce")
     return Entry(
         version=version,

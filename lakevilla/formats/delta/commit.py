@@ -45,9 +45,7 @@ def render(snapshot: DeltaSnapshot, change: Change, info: CommitInfo, timestamp_
         domains = [d for d in domains if d["domain"] != ROW_TRACKING_DOMAIN]
         if mark is not None:
             domains.append(mark)
-    actions = [
-        json_line("commitInfo", _commit_info(snapshot, change, info, after, timestamp_ms, stamp))
-    ]
+    actions: list[bytes] = []
     if change.protocol is not None:
         actions.append(json_line("protocol", change.protocol))
     if metadata is not None:
@@ -59,7 +57,11 @@ def render(snapshot: DeltaSnapshot, change: Change, info: CommitInfo, timestamp_
     actions.extend(remove_line(file, timestamp_ms) for file in change.removes)
     actions.extend(add_line(file) for file in adds)
     actions.extend(cdc_line(file) for file in change.change_files)
-    return lines(actions)
+    first = _commit_info(snapshot, change, info, after, timestamp_ms, stamp)
+    if "lakevilla" in first:
+        # Readers refuse an entry that was cut off between two lines.
+        first["lakevilla"]["lines"] = 1 + len(actions)
+    return lines([json_line("commitInfo", first), *actions])
 
 
 def begins_timestamps(snapshot: DeltaSnapshot, change: Change) -> bool:

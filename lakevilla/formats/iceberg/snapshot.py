@@ -368,6 +368,15 @@ def bodies_of(
     for manifest, key, outcome in zip(manifests, keys, outcomes, strict=True):
         if not isinstance(outcome, Found):
             raise (yield from missing_object(snapshot, f"manifest {key}", key))
+        if len(outcome.body) < manifest.manifest_length:
+            # Cut off between two blocks, it would be a manifest of fewer files.
+            raise CorruptObject(
+                f"manifest {key} of table {snapshot.table} can't be read (it has "
+                f"{len(outcome.body)} bytes, and its list says {manifest.manifest_length}): "
+                "restore it from a copy",
+                key=key,
+                table=snapshot.table,
+            )
         found.append((manifest, key, outcome.body))
     return found
 

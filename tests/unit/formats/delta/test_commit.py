@@ -50,7 +50,8 @@ def test_commit_info_comes_first_and_has_the_transactions_and_the_operation(tabl
     assert info["operationMetrics"] == {"numFiles": "1"}
     assert info["isBlindAppend"] is True
     assert info["txnId"] == "first"
-    assert info["lakevilla"] == {"nonce": "n", "txns": ["first", "second"]}
+    lines = len(actions)
+    assert info["lakevilla"] == {"nonce": "n", "txns": ["first", "second"], "lines": lines}
     assert json.loads(info["userMetadata"]) == {"job": "nightly"}
     assert "inCommitTimestamp" not in info
     assert only(actions, "txn") == [{"appId": "lakevilla/1", "version": 12, "lastUpdated": 5}]

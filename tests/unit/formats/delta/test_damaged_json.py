@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakevilla as lv
 from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.formats.delta.actions import parse_entry
 from lakevilla.formats.delta.checkpoint.statistics import _decode, _typed
 from lakevilla.formats.delta.commit import high_water_mark
 from lakevilla.formats.file_statistics import read_statistics
@@ -341,3 +342,13 @@ def test_row_tracking_refuses_a_file_without_a_readable_row_count(tables: Tables
     for text in DAMAGED.values():
         with pytest.raises(InvalidOperation, match="row count"):
             _row_count(DataFile("f", 1, 1, stats=text), "t")
+
+
+def test_an_entry_that_was_cut_off_between_two_lines_is_refused() -> None:
+    info = {"operation": "WRITE", "lakevilla": {"nonce": "n", "lines": 3}}
+    lines = [json.dumps({"commitInfo": info}), json.dumps(add("a")), json.dumps(add("b"))]
+    assert len(parse_entry("t", 7, "\n".join(lines).encode()).change.adds) == 2
+    for count in (1, 2):
+        with pytest.raises(CorruptObject, match=rf"7\.json has {count} lines of the 3") as error:
+            parse_entry("t", 7, "\n".join(lines[:count]).encode() + b"\n")
+        assert error.value.key == "t/_delta_log/00000000000000000007.json"
