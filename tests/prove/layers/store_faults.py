@@ -30,12 +30,14 @@ def run(turn: Turn) -> None:
         (directory / "server").mkdir()
         server = ends.enter_context(s3.servers()[S3_SERVERS[0]](directory / "server"))
         proxy = ends.enter_context(closing(FaultyProxy(server.endpoint)))
+        disk = ("histories on a disk", lambda seed: on_disk(seed, directory))
+        small = ("histories on a full disk", lambda seed: on_small_disk(seed, directory))
         kinds: list[tuple[str, Callable[[int], Drawn]]] = [
-            ("histories on a disk", lambda seed: on_disk(seed, directory)),
+            # A history on a disk costs a tenth of one on a server.
+            *[disk] * 6,
+            small if small_disk.refusal() is None else disk,
             ("histories on a server", lambda seed: on_server(seed, server, proxy)),
         ]
-        if small_disk.refusal() is None:
-            kinds.append(("histories on a full disk", lambda seed: on_small_disk(seed, directory)))
         while turn.goes_on():
             seed = turn.next_seed()
             # By the seed, so that a seed alone repeats its history.
