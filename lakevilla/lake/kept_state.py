@@ -79,7 +79,12 @@ def kept_snapshot(
         raise VersionNotFound(f"{kept.key} is missing")
     if blake3(outcome.body).hexdigest(length=16) != kept.hash:
         raise VersionNotFound(f"{kept.key} was damaged: restore it from a copy")
-    definition, files = definition_and_files(outcome.body)
+    try:
+        definition, files = definition_and_files(outcome.body)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise VersionNotFound(
+            f"{kept.key} keeps no state of table {location} ({error}): restore it from a copy"
+        ) from None
     return made_of(context, location, state, definition, data_files(files))
 
 

@@ -139,7 +139,20 @@ def parse_actions(body: bytes, key: str) -> list[Action]:
     if not actions:
         # A store without atomic writes shows an entry before its content is written.
         raise CorruptObject(f"{key} is an empty delta log entry; restore the object", key=key)
+    said = _own_info(actions[0].commit_info or {}).get("lines")
+    if isinstance(said, int) and len(actions) < said:
+        raise CorruptObject(
+            f"{key} has {len(actions)} of the {said} lines with which it was written: read it "
+            "again, or restore the object or the table",
+            key=key,
+        )
     return actions
+
+
+def _own_info(info: dict[str, Any]) -> dict[str, Any]:
+    """Return what LakeVilla has written into an entry's commitInfo."""
+    own = info.get("lakevilla")
+    return own if isinstance(own, dict) else {}
 
 
 def parse_entry(location: str, version: int, body: bytes) -> Entry:
@@ -186,24 +199,16 @@ def entry_with_faults(version: int, key: str, body: bytes) -> tuple[Entry, Entry
     """Return the entry at ``key`` without its faults, and the faults."""
     actions = parse_actions(body, key)
     change, faults = _read(actions, key)
-    return _with_change(version, key, actions, change), faults
+    return _with_change(version, actions, change), faults
 
 
 def _described(version: int, key: str, actions: Sequence[Action]) -> Entry:
-    return _with_change(version, key, actions, change_of(actions, key))
+    return _with_change(version, actions, change_of(actions, key))
 
 
-def _with_change(version: int, key: str, actions: Sequence[Action], change: Change) -> Entry:
+def _with_change(version: int, actions: Sequence[Action], change: Change) -> Entry:
     info = next((a.commit_info for a in actions if a.commit_info is not None), {})
-    own = info.get("lakevilla")
-    own = own if isinstance(own, dict) else {}
-    written = own.get("lines")
-    if isinstance(written, int) and written != len(actions):
-        raise CorruptObject(
-            f"{key} has {len(actions)} lines of the {written} that were written: read it again, or "
-            "restore the object or the table",
-            key=key,
-        )
+    own = _own_info(info)
     nonce = own.get("nonce")
     return Entry(
         version=version,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -160,8 +161,9 @@ def hinted_version(location: str) -> Program[int | None]:
 
 
 def _version_in(hint: bytes) -> int | None:
-    text = hint.decode(errors="replace").strip()
-    return int(text) - 1 if text.isdigit() and int(text) > 0 else None
+    text = hint.strip()
+    # No table gets to a version of more digits, and Python refuses to read very many.
+    return int(text) - 1 if re.fullmatch(rb"[0-9]{1,18}", text) and int(text) > 0 else None
 
 
 def _refuse_gap(

@@ -298,6 +298,15 @@ def listed_by(
     if not isinstance(outcome, Found):
         raise (yield from missing_object(snapshot, f"manifest list {key}", key))
     listed = tuple(decode_list(key, table, outcome.body))
+    said = (chosen.get("summary") or {}).get("total-data-files")
+    if not listed and said not in (None, "0"):
+        # Nothing else tells an empty list from one that was cut after its header.
+        raise CorruptObject(
+            f"manifest list {key} of table {table} names no manifest, and its snapshot says that "
+            f"it has {said} data files: restore it from a copy",
+            key=key,
+            table=table,
+        )
     unknown = [one for one in listed if not is_counted(one)]
     for one, entries in zip(unknown, (yield from entries_in(snapshot, unknown)), strict=True):
         counted(one, entries)
@@ -368,15 +377,7 @@ def bodies_of(
     for manifest, key, outcome in zip(manifests, keys, outcomes, strict=True):
         if not isinstance(outcome, Found):
             raise (yield from missing_object(snapshot, f"manifest {key}", key))
-        if len(outcome.body) < manifest.manifest_length:
-            # Cut off between two blocks, it would be a manifest of fewer files.
-            raise CorruptObject(
-                f"manifest {key} of table {snapshot.table} can't be read (it has "
-                f"{len(outcome.body)} bytes, and its list says {manifest.manifest_length}): "
-                "restore it from a copy",
-                key=key,
-                table=snapshot.table,
-            )
+        _refuse_cut(snapshot, manifest, key, outcome.body)
         found.append((manifest, key, outcome.body))
     return found
 
@@ -401,6 +402,26 @@ def entries_in(
             (columns,) = yield from entries_in(snapshot, [manifest])
         found.append(columns)
     return found
+
+
+def _refuse_cut(snapshot: IcebergSnapshot, manifest: ManifestFile, key: str, body: bytes) -> None:
+    """Refuse a manifest that is shorter, and has fewer entries, than its list says.
+
+    Nothing in the manifest itself tells that it was cut at the end of a block. A length alone may
+    be its writer's mistake: Iceberg's ``rewrite_table_path`` has kept those of longer manifests.
+    """
+    if len(body) >= manifest.manifest_length:
+        return
+    counts = [manifest._data[place] for place in (7, 8, 9)]  # added, existing, deleted files
+    entries = decode_manifest(key, body, manifest, snapshot.definition)
+    if None in counts or entries.num_rows < sum(counts):
+        said = "" if None in counts else f" of its {sum(counts)}"
+        raise CorruptObject(
+            f"manifest {key} of table {snapshot.table} has {entries.num_rows}{said} entries, and "
+            f"{len(body)} of its {manifest.manifest_length} bytes: restore it from a copy",
+            key=key,
+            table=snapshot.table,
+        )
 
 
 def live_entries(entries: pa.Table) -> pa.Table:

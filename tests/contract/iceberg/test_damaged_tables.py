@@ -13,6 +13,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import Failure, ObjectInfo, WrappedStore
+from lakevilla_testing.fuzzing import avro
 from tests.support.inside import inside
 from tests.support.places import Place
 from tests.support.tables import contents
@@ -63,6 +64,24 @@ def test_a_table_whose_hint_names_a_version_but_has_no_metadata_file_is_refused(
     for file in metadata(place).glob("*.metadata.json"):
         file.unlink()
     refuses(place, lv.LakeVillaError, "no metadata file|removed, or created again")
+
+
+@pytest.mark.parametrize("part", ["lv-", "snap-"])
+def test_a_manifest_or_list_that_was_cut_at_a_block_is_refused(
+    lake: lv.Lake, place: Place, part: str
+) -> None:
+    """Such a file is sound by itself: the table would be without its files."""
+    files = sorted(metadata(place).glob(f"{part}*.avro"), key=lambda one: one.stat().st_mtime_ns)
+    for cut in avro.cut_at_blocks(files[-1].read_bytes()):
+        files[-1].write_bytes(cut)
+        refuses(place, lv.CorruptObject, f"{files[-1].name} of table t .* restore it from a copy")
+
+
+@pytest.mark.parametrize("hint", ["\u00b2", "9" * 5000, "-1", "1_0"])
+def test_a_hint_that_is_no_number_is_ignored(lake: lv.Lake, place: Place, hint: str) -> None:
+    (metadata(place) / "version-hint.text").write_bytes(hint.encode())
+    with place.connect() as other:
+        assert ids(other) == [1, 2, 3]
 
 
 def test_a_table_whose_newest_metadata_file_is_lost_is_refused(lake: lv.Lake, place: Place) -> None:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, CODEC_MAPPING_ICEBERG_TO_AVRO
 from pyiceberg.avro.codecs.codec import Codec
-from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
+from pyiceberg.avro.codecs.deflate import DeflateCodec
+from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import (
     MAGIC,
@@ -41,6 +42,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakevilla.arrow.nesting import document
+from lakevilla.formats.iceberg.manifests.decoder import BoundedDecoder
 from lakevilla.formats.iceberg.metadata.file import Cache
 
 # -------------------- avro
@@ -110,25 +112,68 @@ class WholeAvroFile(AvroFile[D]):
         """Read the next block, as ``AvroFile`` does; only the end of a complete file raises
         ``EOFError``.
 
-        ``AvroFile`` itself takes each ``EOFError`` for that end: a file whose last block is cut off
-        would have fewer rows.
+        ``AvroFile`` itself takes each ``EOFError`` for that end, and each block without records: a
+        file whose last block is cut off, or one of whose counts is damaged, would have fewer rows.
         """
-        # docs/upstream.md, "A file that is cut off within a block has fewer rows"
+        # docs/upstream.md, "A file that is cut off within a block has fewer rows",
+        # "A block without records ends a file"
         decoder = self.decoder
-        try:
-            marker = self.header.sync if self.block is None else decoder.read(SYNC_SIZE)
-            is_over = decoder.tell() == self._size
-            records, body = (0, b"") if is_over else (decoder.read_int(), decoder.read_bytes())
-        except EOFError as error:
-            raise ValueError(f"its last block is truncated at byte {self._size}") from error
-        if marker != self.header.sync:
-            raise ValueError("a block does not end with the marker of the file")
-        if is_over:
-            raise EOFError("all blocks are read")
-        codec = self.header.compression_codec()
-        content = body if codec is None else codec.decompress(body)
-        self.block = Block(self.reader, records, new_decoder(content))
+        records, body = 0, b""
+        while not body:
+            try:
+                marker = self.header.sync if self.block is None else decoder.read(SYNC_SIZE)
+                is_over = decoder.tell() == self._size
+                records, body = (0, b"") if is_over else (decoder.read_int(), decoder.read_bytes())
+            except EOFError as error:
+                raise ValueError(f"its last block is truncated at byte {self._size}") from error
+            if marker != self.header.sync:
+                raise ValueError("a block does not end with the marker of the file")
+            if is_over:
+                raise EOFError("all blocks are read")
+            if (records > 0) != bool(body) or records < 0:
+                raise ValueError(f"a block of {len(body)} bytes has {records} records")
+            self.block = _WholeBlock(self.reader, records, BoundedDecoder(self._plain(body)))
         return records
+
+    def _plain(self, body: bytes) -> bytes:
+        """Return the content of a block, which is compressed or not."""
+        codec = self.header.compression_codec()
+        if codec is None:
+            return body
+        if issubclass(codec, DeflateCodec):
+            return _inflated(body)
+        return codec.decompress(body)
+
+
+class _WholeBlock(Block[D]):
+    """A block whose records take all of its bytes, or it is damaged."""
+
+    block_decoder: BoundedDecoder
+
+    def __next__(self) -> D:
+        found = super().__next__()
+        if not self.has_next():
+            self.block_decoder.check_end()
+        return found
+
+
+#: A block takes at most so many times its bytes when it is unpacked, and always so many bytes. What
+#: clients write takes ten to thirty times as many.
+_MOST_TIMES, _ALWAYS_BYTES = 100, 64 << 20
+
+
+def _most_bytes(body: bytes) -> int:
+    return max(_ALWAYS_BYTES, _MOST_TIMES * len(body))
+
+
+def _inflated(body: bytes) -> bytes:
+    unpacking = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    found = unpacking.decompress(body, _most_bytes(body))
+    if not unpacking.eof:
+        if unpacking.unconsumed_tail:
+            raise ValueError(f"a block of {len(body)} bytes is of more than {len(found)} unpacked")
+        raise ValueError("the content of a block is truncated")
+    return found
 
 
 class _Partners(SchemaPartnerAccessor):
@@ -176,6 +221,8 @@ class _Snappy(Codec):
             size |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 break
+        if size > _most_bytes(body):
+            raise ValueError(f"a block of {len(body)} bytes says that it is of {size} unpacked")
         found: bytes = pa.decompress(body, size, "snappy", asbytes=True)
         if zlib.crc32(found) != int.from_bytes(data[-4:], "big"):
             raise ValueError("the checksum of a block is wrong")

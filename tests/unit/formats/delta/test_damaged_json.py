@@ -5,6 +5,7 @@ allows that.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa

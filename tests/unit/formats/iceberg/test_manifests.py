@@ -10,6 +10,7 @@ from pyiceberg.manifest import write_manifest, write_manifest_list
 from bench.size.child import memory_bytes
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.files import DataFile
+from lakevilla.formats.iceberg.manifests import avro as files
 from lakevilla.formats.iceberg.manifests.avro import MemoryOutput
 from lakevilla.formats.iceberg.manifests.manifests import (
     columns_of,
@@ -21,6 +22,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     new_entry,
 )
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
+from lakevilla_testing.fuzzing import avro
 from lakevilla_testing.tables.iceberg_snapshots import steady
 from tests.unit.formats.iceberg.test_metadata import DEFINITION
 
@@ -71,6 +73,40 @@ def test_a_truncated_manifest_list_is_reported_wherever_it_ends(codec: str) -> N
     for end in set(range(len(listing))) - {header}:
         with pytest.raises(CorruptObject, match="can't be read"):
             decode_list("k", "t", listing[:end])
+
+
+@pytest.mark.parametrize("codec", ["gzip", "null"])
+@pytest.mark.parametrize("count", [0, 2, 6, -1, -5, 1 << 40, -(1 << 63)])
+def test_a_manifest_with_another_count_of_entries_is_refused(codec: str, count: int) -> None:
+    """No count leaves files out: a block without records would end the file."""
+    manifest, listing, _ = made([f"data/{number}.parquet" for number in range(5)], codec)
+    (found,) = decode_list("k", "t", listing)
+    damaged = avro.with_count(manifest, count)
+    assert damaged is not None
+    with pytest.raises(CorruptObject, match="manifest m of table t can't be read"):
+        entries_of("m", PLAIN, damaged, found)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "null"])
+def test_a_manifest_list_with_damage_in_a_block_is_read_within_its_bytes(codec: str) -> None:
+    """Before, a wrong length gave other memory of the process as a path, or ended it."""
+    _, listing, _ = made(["data/1.parquet"], codec)
+    begins = avro.within_block(listing, lambda plain: b"\xfe\xff\xff\xff\x0f" + plain[1:])
+    assert begins is not None
+    with pytest.raises(CorruptObject, match="are expected at byte"):
+        decode_list("k", "t", begins)
+
+
+def test_a_block_that_unpacks_to_a_thousand_times_its_size_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(files, "_ALWAYS_BYTES", 1 << 20)
+    _, listing, _ = made(["data/1.parquet"], "gzip")
+    bomb = avro.within_block(listing, lambda plain: plain + bytes(2 << 20))
+    assert bomb is not None
+    assert len(bomb) < 5000
+    with pytest.raises(CorruptObject, match="is of more than"):
+        decode_list("k", "t", bomb)
 
 
 def test_partitions_by_double_keep_their_precision() -> None:
