@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from lakevilla_testing.fuzzing import objects, parsers
+from lakevilla_testing.fuzzing import objects, parsers, texts
 from lakevilla_testing.fuzzing.faults import Fault
 
 
@@ -23,9 +23,15 @@ def _parser(data: bytes) -> tuple[object, list[Fault]]:
     return given, parsers.judge(given)
 
 
+def _text(data: bytes) -> tuple[object, list[Fault]]:
+    given = texts.input_of(data)
+    return given, texts.judge(given)
+
+
 _KINDS: dict[str, Callable[[bytes], tuple[object, list[Fault]]]] = {
     "lake": _lake,
     "parser": _parser,
+    "text": _text,
 }
 
 
