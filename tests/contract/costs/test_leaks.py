@@ -1,0 +1,29 @@
+"""A process that runs transactions for long holds no more than one that has run a few."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from tests.support.leaks import Held, lake_in, leaks, sampled
+from tests.support.search import how_many
+
+
+def test_threads_files_and_descriptors_stay_as_they_are(tmp_path: Path) -> None:
+    """Objects and memory need more transactions: the campaign's layer ``leaks`` looks at them."""
+    rounds = itertools.count(1)
+    with lake_in(tmp_path) as lake:
+        samples = sampled(lake, lambda: next(rounds) < how_many(6, whole=200))
+    kept = {(one.descriptors, one.temporary_files) for _, one in samples[2:]}
+    assert len(kept) == 1, samples
+    assert max(one.threads for _, one in samples) <= 6, samples
+
+
+def test_what_grows_with_each_transaction_is_found() -> None:
+    samples = [(number, Held(3, 7 + number // 50, 0, 1000, 5000)) for number in range(0, 800, 10)]
+    assert list(leaks(samples)) == ["descriptors"]
+
+
+def test_what_fills_once_and_then_stays_is_no_leak() -> None:
+    samples = [(number, Held(3, 7, 0, min(number, 150), 5000)) for number in range(0, 800, 10)]
+    assert leaks(samples) == {}

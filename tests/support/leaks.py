@@ -1,0 +1,158 @@
+"""What a process holds while it runs transactions, and whether that grows with their number."""
+
+from __future__ import annotations
+
+import gc
+import os
+import statistics
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lakevilla as lv
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process holds at one time."""
+
+    threads: int
+    descriptors: int
+    temporary_files: int
+    objects: int
+    kilobytes: int
+
+
+def held() -> Held:
+    """Return what this process holds now."""
+    gc.collect()
+    resident = Path("/proc/self/statm").read_text().split()[1]
+    return Held(
+        threads=threading.active_count(),
+        descriptors=len(os.listdir("/proc/self/fd")),
+        temporary_files=len(os.listdir(tempfile.gettempdir())),
+        objects=len(gc.get_objects()),
+        kilobytes=int(resident) * os.sysconf("SC_PAGE_SIZE") >> 10,
+    )
+
+
+#: What may grow for each transaction: noise of the allocator, and objects of caches that fill up.
+ALLOWED = {
+    "threads": 0.001,
+    "descriptors": 0.001,
+    "temporary_files": 0.001,
+    "objects": 1.0,
+    "kilobytes": 1.0,
+}
+
+
+def growth(samples: Sequence[tuple[int, Held]]) -> dict[str, float]:
+    """Return how much of each a transaction adds: the slope over the last three quarters."""
+    later = samples[len(samples) // 4 :]
+    numbers = [number for number, _ in later]
+    return {
+        name: statistics.linear_regression(numbers, [getattr(one, name) for _, one in later]).slope
+        for name in ALLOWED
+    }
+
+
+def leaks(samples: Sequence[tuple[int, Held]]) -> dict[str, float]:
+    """Return what grows by more than it may."""
+    return {name: slope for name, slope in growth(samples).items() if slope > ALLOWED[name]}
+
+
+@contextmanager
+def lake_in(directory: Path) -> Iterator[lv.Lake]:
+    """Open a lake whose caches are full soon, and give the process an empty temporary directory."""
+    (directory / "tmp").mkdir()
+    before, tempfile.tempdir = tempfile.tempdir, str(directory / "tmp")
+    settings = lv.Settings(durable_files=False, cache_bytes=1 << 20)
+    try:
+        with lv.connect(str(directory / "lake"), settings=settings) as lake:
+            yield lake
+    finally:
+        tempfile.tempdir = before
+
+
+def sampled(lake: lv.Lake, goes_on: Callable[[], bool]) -> list[tuple[int, Held]]:
+    """Run transactions; return what the process held after each round, with their number."""
+    samples: list[tuple[int, Held]] = []
+    for number in transactions(lake):
+        samples.append((number, held()))
+        if not goes_on():
+            break
+    return samples
+
+
+def transactions(lake: lv.Lake) -> Iterator[int]:
+    """Run transactions of each kind in turn for ever; yield their number after each round."""
+    rows = [{"id": number, "v": 0} for number in range(10)]
+    lake.create_table("t", rows)
+    lake.create_table("u", rows)
+    number = 0
+    while True:
+        for run in _ROUND:
+            run(lake, number)
+            number += 1
+        if number // len(_ROUND) % _TIDY == 0:
+            _tidy(lake)
+        yield number
+
+
+#: Rounds between two clean-ups: what a lake itself has must not grow either.
+_TIDY = 10
+
+
+def _tidy(lake: lv.Lake) -> None:
+    lake.run(lambda txn: txn.overwrite("t", [{"id": n, "v": 0} for n in range(10)]))
+    lake.table("t").optimize()
+    lake.maintain()
+
+
+def _conflict(lake: lv.Lake, number: int) -> None:
+    """Let a transaction conflict, and be aborted."""
+    txn = lake.transaction()
+    txn.read("t", where="id = 1")
+    txn.update("t", {"v": "v + 1"}, where="id = 1")
+    lake.run(lambda other: other.update("t", {"v": "v + 1"}, where="id = 1"))
+    try:
+        txn.commit()
+    except lv.ConflictError:
+        return
+    raise AssertionError("two transactions have read and changed one row")
+
+
+def _raises(lake: lv.Lake, number: int) -> None:
+    """Let a transaction's caller raise in the middle of it."""
+    try:
+        with lake.transaction() as txn:
+            txn.append("t", [{"id": 77, "v": 0}])
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        return
+
+
+def _session(lake: lv.Lake, number: int) -> None:
+    with lake.session() as session:
+        session.sql("BEGIN; UPDATE t SET v = v + 1 WHERE id = 3; COMMIT")
+        session.sql("SELECT sum(v) FROM t")
+
+
+_ROUND: tuple[Callable[[lv.Lake, int], Any], ...] = (
+    lambda lake, number: lake.run(lambda txn: txn.append("t", [{"id": number, "v": 0}])),
+    lambda lake, number: lake.run(lambda txn: txn.update("t", {"v": "v + 1"}, where="id = 2")),
+    lambda lake, number: lake.run(lambda txn: txn.delete("t", where=f"id = {number - 2}")),
+    lambda lake, number: lake.run(
+        lambda txn: (txn.append("t", [{"id": -1, "v": 0}]), txn.append("u", [{"id": 1, "v": 1}]))
+    ),
+    lambda lake, number: lake.run(lambda txn: txn.upsert("t", [{"id": 3, "v": 9}], "id")),
+    lambda lake, number: lake.read("t", where="v > 0"),
+    lambda lake, number: next(iter(lake.scan("t")), None),
+    _conflict,
+    _raises,
+    _session,
+)
