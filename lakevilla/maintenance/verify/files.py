@@ -508,19 +508,24 @@ def look_at_row_ids(
     except LakeVillaError as error:
         return [Finding("error", error.kind, error.message, table=table)]
     found = list(_wrong_ranges(files, mark))
-    for part in some.to_batches(max_chunksize=_AT_ONCE):
+    for part in some.to_batches(max_chunksize=_AT_ONCE) if mark is not None else ():
         found += yield from _stored_above(snapshot, pa.Table.from_batches([part]), mark)
     return [Finding("error", "row_ids", f"{what}: {_REMEDY}", table=table) for what in found]
 
 
-def mark_of(snapshot: TableSnapshot) -> int:
-    """Return the highest row id that a table has assigned, -1 for none."""
+def mark_of(snapshot: TableSnapshot) -> int | None:
+    """Return the highest row id that a table has assigned, -1 for none.
+
+    It is None for the state of an Iceberg table that is kept separately: what a ref keeps is a
+    definition and files, and the mark is in the table's own metadata.
+    """
     if isinstance(snapshot, DeltaSnapshot):
         return high_water_mark(snapshot.domains, snapshot.location)
-    return (snapshot.next_row_id or 0) - 1
+    following = snapshot.next_row_id
+    return None if following is None else following - 1
 
 
-def _wrong_ranges(files: pa.Table, mark: int) -> Iterator[str]:
+def _wrong_ranges(files: pa.Table, mark: int | None) -> Iterator[str]:
     """Yield what is wrong with the ids that rows inherit."""
     given = files.filter(pc.is_valid(files["base_row_id"])).sort_by("base_row_id")
     columns = (given[name].to_pylist() for name in ("base_row_id", "path", "stats"))
@@ -529,7 +534,7 @@ def _wrong_ranges(files: pa.Table, mark: int) -> Iterator[str]:
         if first < after:
             yield f"rows of files {before} and {path} have the same ids, from {first} on"
         last = first + (rows_in(stats) or 0)
-        if last - 1 > mark:
+        if mark is not None and last - 1 > mark:
             yield f"rows of file {path} have ids up to {last - 1}, and the table's mark is {mark}"
         if last > after:
             before, after = path, last

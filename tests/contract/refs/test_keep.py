@@ -456,3 +456,17 @@ def test_keeping_a_tag_warns_of_files_that_a_clone_has_from_other_tables(tmp_pat
         [finding] = report.findings
         assert (finding.severity, finding.kind) == ("warning", "ref_at_risk")
         assert "clone 'a'" in finding.message
+
+
+def test_a_kept_branch_of_a_table_with_row_ids_is_sound(local_place: Place) -> None:
+    """Its state has no mark of the ids that the table has assigned: none is missing."""
+    with local_place.connect() as lake:
+        rows = [{"id": number, "v": 0} for number in range(5)]
+        lake.create_table("t", rows, format="iceberg", properties={"format-version": "3"})
+        lake.branch("b")
+        lake.on("b").run(lambda txn: txn.append("t", [{"id": 9, "v": 0}]))
+        lake.run(lambda txn: txn.update("t", {"v": "1"}, where="id = 4"))
+        assert [one.kind for one in lake.keep("b").findings] == ["kept"]
+        assert [one.message for one in lake.doctor(files=True).findings] == []
+        assert lake.verify().ok
+        assert lake.on("b").read("t").num_rows == 6
