@@ -5,7 +5,6 @@ allows that.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
