@@ -23,9 +23,10 @@ def test_a_wheel_has_the_modules_of_its_package_and_nothing_else(
     (wheel,) = tmp_path.iterdir()
     names = zipfile.ZipFile(wheel).namelist()
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
-    page = ROOT / package / "serve/page"
-    data = {str(path.relative_to(ROOT)) for path in [*page.rglob("*.html"), *page.rglob("*.css")]}
-    assert (len(data) > 5) == (package == "lakevilla")
+    kinds = ("*.html", "*.css", "*.go", "go.*")  # the gateway's page, and the program of Porcupine
+    found = [path for kind in kinds for path in (ROOT / package).rglob(kind)]
+    data = {str(path.relative_to(ROOT)) for path in found}
+    assert len(data) == (3 if package == "lakevilla_testing" else len(data)) > 2
     assert {name for name in names if ".dist-info/" not in name} == modules | data | (
         {"lakevilla/py.typed"} if package == "lakevilla" else set()
     )

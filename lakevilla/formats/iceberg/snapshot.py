@@ -408,7 +408,7 @@ def _refuse_cut(snapshot: IcebergSnapshot, manifest: ManifestFile, key: str, bod
     """Refuse a manifest that is shorter, and has fewer entries, than its list says.
 
     Nothing in the manifest itself tells that it was cut at the end of a block. A length alone may
-    be its writer's mistake: Iceberg's ``rewrite_table_path`` has kept those of longer manifests.
+    be its writer's mistake: Iceberg's rewriting of a table's paths kept those of longer manifests.
     """
     if len(body) >= manifest.manifest_length:
         return

@@ -508,8 +508,9 @@ def look_at_row_ids(
     except LakeVillaError as error:
         return [Finding("error", error.kind, error.message, table=table)]
     found = list(_wrong_ranges(files, mark))
-    for part in some.to_batches(max_chunksize=_AT_ONCE) if mark is not None else ():
-        found += yield from _stored_above(snapshot, pa.Table.from_batches([part]), mark)
+    if mark is not None:
+        for part in some.to_batches(max_chunksize=_AT_ONCE):
+            found += yield from _stored_above(snapshot, pa.Table.from_batches([part]), mark)
     return [Finding("error", "row_ids", f"{what}: {_REMEDY}", table=table) for what in found]
 
 

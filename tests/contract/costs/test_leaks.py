@@ -19,11 +19,11 @@ def test_threads_files_and_descriptors_stay_as_they_are(tmp_path: Path) -> None:
     assert max(one.threads for _, one in samples) <= 6, samples
 
 
-def test_what_grows_with_each_transaction_is_found() -> None:
+def test_a_fit_finds_what_grows_with_each_transaction() -> None:
     samples = [(number, Held(3, 7 + number // 50, 0, 1000, 5000)) for number in range(0, 800, 10)]
     assert list(leaks(samples)) == ["descriptors"]
 
 
-def test_what_fills_once_and_then_stays_is_no_leak() -> None:
+def test_a_cache_that_fills_once_is_no_leak() -> None:
     samples = [(number, Held(3, 7, 0, min(number, 150), 5000)) for number in range(0, 800, 10)]
     assert leaks(samples) == {}
