@@ -16,7 +16,8 @@ def test_threads_files_and_descriptors_stay_as_they_are(tmp_path: Path) -> None:
         samples = sampled(lake, lambda: next(rounds) < how_many(4, whole=200))
     kept = {(one.descriptors, one.temporary_files) for _, one in samples[1:]}
     assert len(kept) == 1, samples
-    assert max(one.threads for _, one in samples) <= 6, samples
+    # The first round has started the lake's own threads.
+    assert max(one.threads for _, one in samples) <= samples[0][1].threads + 4, samples
 
 
 def test_a_fit_finds_what_grows_with_each_transaction() -> None:

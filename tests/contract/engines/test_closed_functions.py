@@ -31,8 +31,9 @@ def calls(connection: duckdb.DuckDBPyConnection, path: str) -> Iterator[str]:
         "FROM duckdb_functions() ORDER BY ALL"
     ).fetchall()
     for name, kind, names, types in known:
-        if kind == "table":  # the others are options
-            types = [t for n, t in zip(names, types, strict=True) if re.fullmatch(r"col\d+", n)]
+        if kind == "table":  # the others are options; DuckDB 2 gives arguments names, too
+            first = [t for n, t in zip(names, types, strict=True) if re.fullmatch(r"col\d+", n)]
+            types = first or types[:1]
         if (
             not 1 <= len(types) <= 4
             or name in ENDS_THE_PROCESS
@@ -60,7 +61,8 @@ def telling(connection: duckdb.DuckDBPyConnection, outside: Path) -> tuple[list[
         for statement in calls(connection, text):
             count += 1
             try:
-                found = repr(connection.execute(statement).fetchmany(20))
+                with connection.cursor() as cursor:
+                    found = repr(cursor.execute(statement).fetchmany(20))
             except duckdb.Error as error:
                 found = str(error)
             if SECRET in found:

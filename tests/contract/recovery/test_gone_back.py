@@ -305,8 +305,12 @@ def test_a_reset_head_fences_all_that_the_head_before_it_has_fenced(one_place: P
     """The client that resets HEAD has a clock that is a day behind."""
     with one_place.connect(settings=SOON) as lake:
         lake.create_table("a", [{"id": 1}])
+        later = Later()
+        later.ahead_seconds = 10
+        later.of(lake)
         lake.gc()
     before = head_of(one_place)
+    assert before["floor"] > before["commits"][-1]["txn"]
     with one_place.connect() as lake:
         slow = Later()
         slow.ahead_seconds = -24 * 3600

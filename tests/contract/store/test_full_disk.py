@@ -62,7 +62,8 @@ def test_a_process_without_a_directory_for_temporary_files_is_told_so(
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    with lv.connect(str(tmp_path)) as lake:
+    settings = lv.Settings(memory_limit_bytes=333 << 20)  # no other lake's database is used here
+    with lv.connect(str(tmp_path), settings=settings) as lake:
         lake.create_table("t", MANY)
         with pytest.raises(StoreError, match="set TMPDIR"):
             lake.sql("SELECT count(*) FROM t")

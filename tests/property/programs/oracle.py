@@ -295,7 +295,7 @@ def computed(rows: pa.Table, text: str) -> pa.Array:
     connection = _database()
     connection.register("given", rows)
     try:
-        found = connection.execute(f"SELECT {text} AS v FROM given").to_arrow_table()
+        found = connection.sql(f"SELECT {text} AS v FROM given").to_arrow_table()
     except duckdb.Error as error:
         raise Inapplicable(str(error)) from error
     finally:

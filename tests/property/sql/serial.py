@@ -75,8 +75,11 @@ def replayed(state: State, items: Iterable[Item]) -> tuple[State, list[str]]:
             elif word == "RELEASE":
                 del marked[max(at for at, mark in enumerate(marked) if mark[0] == name) :]
             else:
-                found = database.execute(item.text)
-                if item.rows is not None and (rows := bag_of(found.to_arrow_table())) != item.rows:
+                if item.rows is None:
+                    database.execute(item.text).fetchall()
+                    continue
+                rows = bag_of(database.sql(item.text).to_arrow_table())
+                if rows != item.rows:
                     other.append(
                         f"{item.text}\n  found {_few(item.rows - rows)}, and not "
                         f"{_few(rows - item.rows)}"
@@ -95,7 +98,7 @@ def _load(database: duckdb.DuckDBPyConnection, state: State) -> None:
 
 def _tables(database: duckdb.DuckDBPyConnection) -> State:
     names = database.execute("SELECT table_name FROM duckdb_tables()").fetchall()
-    return {name: database.execute(f"FROM {name}").to_arrow_table() for (name,) in names}
+    return {name: database.sql(f"FROM {name}").to_arrow_table() for (name,) in names}
 
 
 def _bag(rows: Iterable[Iterable[Any]]) -> Bag:

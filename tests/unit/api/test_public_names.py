@@ -16,7 +16,7 @@ import lakevilla as lv
 
 NAMES = {
     "lakevilla": """
-        AlreadyCommitted AuditFailed Capabilities CommitOutcomeUnknown CommitResult
+        AlreadyCommitted AuditFailed Backup Capabilities CommitOutcomeUnknown CommitResult
         ConflictError CorruptObject Diff DiscoveredTable Event Feature Finding ForeignConflict
         HistoryEntry InvalidOperation KeptVersion Lake LakeMetrics LakeVillaError LakeVillaWarning
         ListedTable LoggedOperation MergeConflict MergeResult OperationResult OptimizeResult
@@ -24,15 +24,15 @@ NAMES = {
         StoreError Table TableExists TableHistoryEntry TableNotFound TablePage TableQueue
         TableVersion Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
         UnsupportedFormat UnsupportedTableFeature Version VersionNotFound connect
-        register_data_source show
+        register_data_source restore show
     """,
     "lake": """
-        abort absorb attach audited branch capabilities changes cherry_pick clone close create_table
-        delete_ref diff discover doctor drop_table exists export follow foreach_batch gc guard
-        history is_main_protected keep maintain merge metrics on outcome protect protect_main query
-        read rebase recover refs register rename_table resume revert rollback root run scan session
-        settings snapshot sql table tables tag transaction transactional transactions unguard
-        unregister verify
+        abort absorb attach audited backup branch capabilities changes cherry_pick clone
+        close create_table delete_ref diff discover doctor drop_table exists export follow
+        foreach_batch gc guard history is_main_protected keep maintain merge metrics on
+        outcome protect protect_main query read rebase recover refs register rename_table
+        resume revert rollback root run scan session settings snapshot sql table tables tag
+        transaction transactional transactions unguard unregister verify
     """,
     "transaction": """
         abort alter append apply changes commit create_table delete drop_table id merge operations

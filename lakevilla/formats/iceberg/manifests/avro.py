@@ -115,11 +115,11 @@ class WholeAvroFile(AvroFile[D]):
         ``AvroFile`` itself takes each ``EOFError`` for that end, and each block without records: a
         file whose last block is cut off, or one of whose counts is damaged, would have fewer rows.
         """
-        # docs/upstream.md, "A file that is cut off within a block has fewer rows",
-        # "A block without records ends a file"
+        # docs/upstream.md, "A file that is cut off within a block has fewer rows"
+        # docs/upstream.md, "A block without records ends a file"
         decoder = self.decoder
-        records, body = 0, b""
-        while not body:
+        records, content = 0, b""
+        while not content:
             try:
                 marker = self.header.sync if self.block is None else decoder.read(SYNC_SIZE)
                 is_over = decoder.tell() == self._size
@@ -130,9 +130,10 @@ class WholeAvroFile(AvroFile[D]):
                 raise ValueError("a block does not end with the marker of the file")
             if is_over:
                 raise EOFError("all blocks are read")
-            if (records > 0) != bool(body) or records < 0:
+            content = self._plain(body) if body else b""  # pyiceberg compresses even no records
+            if (records > 0) != bool(content) or records < 0:
                 raise ValueError(f"a block of {len(body)} bytes has {records} records")
-            self.block = _WholeBlock(self.reader, records, BoundedDecoder(self._plain(body)))
+            self.block = _WholeBlock(self.reader, records, BoundedDecoder(content))
         return records
 
     def _plain(self, body: bytes) -> bytes:

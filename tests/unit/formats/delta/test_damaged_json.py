@@ -349,6 +349,6 @@ def test_an_entry_that_was_cut_off_between_two_lines_is_refused() -> None:
     lines = [json.dumps({"commitInfo": info}), json.dumps(add("a")), json.dumps(add("b"))]
     assert len(parse_entry("t", 7, "\n".join(lines).encode()).change.adds) == 2
     for count in (1, 2):
-        with pytest.raises(CorruptObject, match=rf"7\.json has {count} lines of the 3") as error:
+        with pytest.raises(CorruptObject, match=rf"7\.json has {count} of the 3 lines") as error:
             parse_entry("t", 7, "\n".join(lines[:count]).encode() + b"\n")
         assert error.value.key == "t/_delta_log/00000000000000000007.json"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.avro.codecs import AvroCompressionCodec
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import write_manifest, write_manifest_list
 
 from bench.size.child import memory_bytes
@@ -85,6 +88,18 @@ def test_a_manifest_with_another_count_of_entries_is_refused(codec: str, count: 
     assert damaged is not None
     with pytest.raises(CorruptObject, match="manifest m of table t can't be read"):
         entries_of("m", PLAIN, damaged, found)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "null"])
+def test_a_list_of_pyiceberg_without_manifests_is_read(
+    tmp_path: Path, codec: AvroCompressionCodec
+) -> None:
+    """Its one block has no records, and in compressed form some bytes."""
+    listing = tmp_path / "list.avro"
+    output = PyArrowFileIO().new_output(str(listing))
+    with write_manifest_list(2, output, 1, None, 1, codec) as writer:
+        writer.add_manifests([])
+    assert list(decode_list("k", "t", listing.read_bytes())) == []
 
 
 @pytest.mark.parametrize("codec", ["gzip", "null"])
