@@ -95,7 +95,8 @@ def check(name: str) -> Iterator[tuple[str, Found[Any], bool]]:
     for flaw, rule in {**model.flaws, **model.costs}.items():
         found = explore(model.make(flaw))
         is_right = (found.violation is None) == (flaw in model.costs)
-        yield f"{name} without {rule}, {flaw}", found, is_right
+        costs = " (costs work alone)" if flaw in model.costs else ""
+        yield f"{name} without {rule}, {flaw}{costs}", found, is_right
 
 
 def rules() -> Iterator[str]:

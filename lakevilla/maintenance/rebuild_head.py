@@ -20,7 +20,7 @@ from lakevilla.errors import (
     StoreError,
     VersionNotFound,
 )
-from lakevilla.formats.base import Entry
+from lakevilla.formats.base import Entry, FormatName
 from lakevilla.formats.sizes import size_from
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import (
@@ -50,7 +50,7 @@ from lakevilla.global_log.repo import (
     store_leaves,
 )
 from lakevilla.lake.context import Context, Tail, refuse_foreign_head
-from lakevilla.lake.frozen.mounts import mount_in, mounted_id
+from lakevilla.lake.frozen.mounts import mount_in, mounted_id, places_of
 from lakevilla.lake.newer import in_doubt, refuse_older_head
 from lakevilla.lake.past import table_entries
 from lakevilla.lake.table_log import open_tail, probe
@@ -448,18 +448,28 @@ def _cover_mounts(
     """
     clones = {name: entry for name, entry in refs.items() if entry.kind == "clone"}
     for location in sorted(locations - rebuilt.states.keys()):
-        mount = yield from mount_in(clones, location)
-        if mount is None:
-            continue
+        form: FormatName = "delta"
+        try:
+            mount = yield from mount_in(clones, location)
+            if mount is None:
+                continue
+            clone, form = mount.entry, mount.state.format
+        except (CorruptObject, VersionNotFound) as error:
+            # What the clone shows can't be read, but may be restored after the rebuild.
+            clone = next(clones[name] for name in places_of(location) if name in clones)
+            message = f"the state that the clone above {location} shows is lost: {error.message}"
+            finding = Finding("warning", error.kind, message, table=location, key=clone.base.key)
+            rebuilt.findings.append(finding)
         written = next((one for one in known if one.tables.cached().get(location)), None)
         try:
             tail = yield from open_tail(context, location, missing_ok=True)
             if tail.tip < 0 and written is None:
                 continue  # nobody has written to it: the clone shows it as it is
+            form = tail.snapshot.format if tail.tip >= 0 else form
         except LakeVillaError:
             pass  # it has a log, which can't be read
-        table_id = mounted_id(mount.entry.id, location)
-        rebuilt.states[location] = TableState(table_id, -1, dropped=True, format=mount.state.format)
+        table_id = mounted_id(clone.id, location)
+        rebuilt.states[location] = TableState(table_id, -1, dropped=True, format=form)
 
 
 def _table(

@@ -2,7 +2,7 @@
 
 Layers take turns on all processors, each in a process of its own, as long as HOURS say. What they
 have done is in ``.cache/prove``: the next run goes on with other seeds, and adds to the counts.
-``NEW=1`` begins a campaign anew. ``LAYERS="fuzz kills"`` runs some layers only; ``PLANTED=name``
+``NEW=1`` begins a campaign anew. ``LAYERS="lists kills"`` runs some layers only; ``PLANTED=name``
 plants a bug first, for which a layer must fail.
 
 Each layer has a line in the end; the report, with plots, is ``.cache/prove/report.html``. A layer
@@ -14,12 +14,15 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from tests.prove.campaign import Ended, add, line, load, next_layer, total
@@ -33,6 +36,7 @@ ROOT = Path(__file__).parents[2]
 LONGEST, SHORTEST, GRACE = 300.0, 15.0, 900.0
 #: A layer that has failed in so many turns has no further one in the run.
 MOST_FAILED = 5
+_STOPPED = 130
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--directory", type=Path, default=ROOT / ".cache" / "prove")
     given = parser.parse_args(arguments)
+    if given.planted and given.planted not in (bugs := _planted_bugs()):
+        near = get_close_matches(given.planted, bugs) or ["`python -m lakevilla_testing planted`"]
+        parser.error(f"there is no planted bug {given.planted!r}: see {', '.join(near)}")
     directory: Path = given.directory / "planted" if given.planted else given.directory
     if given.new or given.planted:
         shutil.rmtree(directory, ignore_errors=True)
@@ -64,12 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     layers = [layer for layer in LAYERS if not given.layers or layer.name in given.layers]
     before = load(directory / "turns.jsonl")
     environment = {**os.environ, PLANTED_BUG: given.planted}
-    failures: list[tuple[str, Failure]] = []
     turns = list(before)
-    for ended in _run(layers, given.hours * 3600, given.processes, directory, turns, environment):
-        failures += [(ended.layer, failure) for failure in ended.report.failures]
-        _tell(ended)
-    print()
+    stopped = _tell_all(
+        _run(layers, given.hours * 3600, given.processes, directory, turns, environment)
+    )
+    failures = [(one.layer, fault) for one in turns[len(before) :] for fault in one.report.failures]
+    print("\nstopped: the next run goes on from here" if stopped else "")
     for layer in layers:
         print(line(layer.name, total(turns, layer.name)))
     report = directory / "report.html"
@@ -78,7 +85,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, failure in failures:
         print(f"\nFAILED: {name}, seed {failure.seed}\nrepeat it: {failure.command}")
         print("\n".join(failure.text.splitlines()[-30:]))
-    return 1 if failures else 0
+    if failures:
+        return 1
+    return _STOPPED if stopped else 0
+
+
+def _tell_all(campaign: Generator[Ended, None, None]) -> bool:
+    """Print a line for each turn; return whether Ctrl-C or SIGTERM has stopped the campaign."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with closing(campaign):
+            for ended in campaign:
+                _tell(ended)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return False
 
 
 def _run(
@@ -88,8 +111,11 @@ def _run(
     directory: Path,
     turns: list[Ended],
     environment: dict[str, str],
-) -> Iterator[Ended]:
-    """Run turns until the time is over, and yield each as it ends; ``turns`` grows by it."""
+) -> Generator[Ended, None, None]:
+    """Run turns until the time is over, and yield each as it ends; ``turns`` grows by it.
+
+    What was under way when the campaign is stopped counts as far as it has reported.
+    """
     until = time.monotonic() + seconds
     each = min(LONGEST, max(SHORTEST, seconds * processes / len(layers) / 2))
     commit = _commit()
@@ -118,7 +144,10 @@ def _run(
             time.sleep(0.2)
     finally:
         for one in running:
-            one.process.kill()
+            _kill(one)
+            ended = _end(one, commit, stopped=True)
+            turns.append(ended)
+            add(directory / "turns.jsonl", ended)
 
 
 def _start(
@@ -129,25 +158,40 @@ def _start(
     command = [sys.executable, "-m", f"tests.prove.layers.{layer.name}"]
     command += ["--seed", str(first_seed), "--seconds", str(seconds), "--report", str(report)]
     with (directory / f"{layer.name}.log").open("wb") as log:
+        # In a group of its own: Ctrl-C is the campaign's, which ends all that the turn has started.
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     return Running(layer, process, time.monotonic(), seconds, first_seed, report)
 
 
 def _is_over(one: Running) -> bool:
     if time.monotonic() > one.began + one.seconds + GRACE:
-        one.process.kill()
-        one.process.wait()
+        _kill(one)
     return one.process.poll() is not None
 
 
-def _end(one: Running, commit: str) -> Ended:
-    """Return what a turn has done. A process that did not end by itself has failed."""
+def _kill(one: Running) -> None:
+    """End a turn's process, and those that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(one.process.pid, signal.SIGKILL)
+    one.process.wait()
+
+
+def _end(one: Running, commit: str, stopped: bool = False) -> Ended:
+    """Return what a turn has done. A process that ended otherwise has failed, if not ``stopped``
+    with the campaign.
+    """
     written = one.report.exists()
-    report = read_report(one.report) if written else Report(one.first_seed + 1)
+    report = read_report(one.report) if written else Report(one.first_seed + (not stopped))
     status = one.process.returncode
-    if status not in (0, 1) or not written or (status == 1 and not report.failures):
+    ended_well = written and (status == 0 or (status == 1 and report.failures))
+    if not ended_well and not stopped:
         log = one.report.with_suffix(".log").read_text(errors="replace")
         command = f"python -m tests.prove.layers.{one.layer.name} --seed {one.first_seed}"
         report.failures.append(
@@ -160,6 +204,12 @@ def _end(one: Running, commit: str) -> Ended:
 def _tell(ended: Ended) -> None:
     done = total([ended], ended.layer)
     print(f"{time.strftime('%H:%M:%S')} {line(ended.layer, done)}", flush=True)
+
+
+def _planted_bugs() -> Collection[str]:
+    from lakevilla_testing.planted.every import PLANTED
+
+    return PLANTED
 
 
 def _commit() -> str:

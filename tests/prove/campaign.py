@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.prove.layers import Layer
+from tests.prove.layers import LAYERS, Layer
 from tests.prove.turn import Failure, Report
+
+_WIDEST = max(len(layer.name) for layer in LAYERS)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ class Total:
 
 
 def load(path: Path) -> list[Ended]:
-    """Return the turns of a campaign so far; a line that was cut off counts as not written."""
+    """Return the turns of a campaign so far; a line that was cut off counts as not written.
+
+    A layer that could not run then has its turn again: what it needs may be there now.
+    """
     if not path.exists():
         return []
     turns = []
@@ -52,14 +57,17 @@ def load(path: Path) -> list[Ended]:
             continue
         report = found["report"]
         report["failures"] = [Failure(**failure) for failure in report["failures"]]
-        turns.append(Ended(**{**found, "report": Report(**report)}))
+        if not report["left_out"]:
+            turns.append(Ended(**{**found, "report": Report(**report)}))
     return turns
 
 
 def add(path: Path, turn: Ended) -> None:
     """Append a turn to the record."""
+    whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
     with path.open("a") as file:
-        file.write(json.dumps(asdict(turn)) + "\n")
+        # A line that a kill has cut off takes no other with it.
+        file.write(("" if whole else "\n") + json.dumps(asdict(turn)) + "\n")
 
 
 def total(turns: Iterable[Ended], layer: str) -> Total:
@@ -97,9 +105,11 @@ def next_layer(
 def line(layer: str, done: Total) -> str:
     """Return a layer's line: how long, what was searched, which faults fired, what failed."""
     if done.left_out:
-        return f"{layer:14} left out: {done.left_out}"
+        return f"{layer:{_WIDEST}} left out: {done.left_out}"
     parts = [f"{many:,} {what}" for what, many in sorted(done.searched.items())]
     if done.fired:
         parts.append(f"{done.fired.total():,} faults of {len(done.fired)} kinds")
-    verdict = f"{len(done.failures)} FAILED" if done.failures else "all right"
-    return f"{layer:14} {done.seconds / 60:6.1f} min: {'; '.join(parts) or 'nothing'}: {verdict}"
+    found = f"{'; '.join(parts)}: all right" if parts else "nothing searched yet: give it more time"
+    if done.failures:
+        found = f"{'; '.join(parts) or 'nothing searched'}: {len(done.failures)} FAILED"
+    return f"{layer:{_WIDEST}} {done.seconds / 60:6.1f} min: {found}"

@@ -20,7 +20,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 66rem; padding: 0 1rem }
 table { border-collapse: collapse; font-size: 13px; margin: 1rem 0 }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #ddd }
-th:first-child, td:first-child, td.text { text-align: left }
+th:first-child, td:first-child, .text { text-align: left }
 svg { max-width: 100%; height: auto }
 pre { white-space: pre-wrap; background: #f4f4f4; padding: 1rem }
 .bad { color: #b00020; font-weight: 600 } .wide { overflow-x: auto }
@@ -32,13 +32,16 @@ def page(layers: Sequence[Layer], turns: Sequence[Ended], python: str) -> str:
     totals = {layer: total(turns, layer.name) for layer in layers}
     failed = sum(len(done.failures) for done in totals.values())
     verdict = f"<p class=bad>{failed} failures</p>" if failed else "<p>No layer has failed.</p>"
+    idle = [layer.name for layer, done in totals.items() if not (done.searched or done.left_out)]
+    if idle:
+        verdict += f"<p class=bad>Nothing was searched yet by: {', '.join(idle)}.</p>"
     sections = "\n".join(_section(layer, done) for layer, done in totals.items())
     return (
         "<!doctype html><html lang=en><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width'>"
         f"<title>LakeVilla: the campaign</title><style>{_STYLE}</style>"
         f"<h1>What the campaign has searched</h1>{_when(turns, python)}{verdict}"
-        f"{_summary(totals)}{_plot(_over_time(layers, turns))}{_faults(totals)}{sections}</html>\n"
+        f"{_summary(totals)}{_plot(_minutes(totals))}{_faults(totals)}{sections}</html>\n"
     )
 
 
@@ -69,7 +72,10 @@ def _summary(totals: dict[Layer, Total]) -> str:
         for layer, done in totals.items()
     )
     heads = ("layer", "searches", "minutes", "turns", "searched", "faults fired", "failures")
-    head = "".join(f"<th>{text}</th>" for text in heads)
+    head = "".join(
+        f"<th{' class=text' if text in ('searches', 'searched') else ''}>{text}</th>"
+        for text in heads
+    )
     return f"<div class=wide><table><tr>{head}</tr>{rows}</table></div>"
 
 
@@ -80,7 +86,8 @@ def _counts(counts: Counter[str]) -> str:
 def _faults(totals: dict[Layer, Total]) -> str:
     fired: Counter[str] = Counter()
     for done in totals.values():
-        fired.update(done.fired)
+        # A scale of powers has no place for what has not fired.
+        fired.update({name: many for name, many in done.fired.items() if many})
     if not fired:
         return ""
     names = [name for name, _ in fired.most_common()][::-1]
@@ -92,32 +99,26 @@ def _faults(totals: dict[Layer, Total]) -> str:
     axes.set_xlabel("times that it fired")
     axes.margins(x=0.15)
     axes.spines[["top", "right"]].set_visible(False)
-    return f"<h2>Faults that fired, by kind</h2>{_plot(made)}"
+    return f"<h2>Faults that fired, and what others did in between, by kind</h2>{_plot(made)}"
 
 
-def _over_time(layers: Sequence[Layer], turns: Sequence[Ended]) -> Figure:
-    """Return a plot of the minutes that each layer has had, turn by turn."""
-    made = Figure(figsize=(8, 3.6), layout="constrained")
+def _minutes(totals: dict[Layer, Total]) -> Figure:
+    """Return a plot of the minutes that each layer has had."""
+    made = Figure(figsize=(8, 1 + 0.24 * len(totals)), layout="constrained")
     axes = made.subplots()
-    spent: Counter[str] = Counter()
-    points: dict[str, list[tuple[float, float]]] = {layer.name: [(0.0, 0.0)] for layer in layers}
-    all_seconds = 0.0
-    for turn in turns:
-        all_seconds += turn.seconds
-        spent[turn.layer] += turn.seconds
-        if turn.layer in points:
-            points[turn.layer].append((all_seconds / 3600, spent[turn.layer] / 60))
-    for name, found in points.items():
-        axes.step(*zip(*found, strict=True), where="post", label=name)
-    axes.set_xlabel("hours of one processor, all layers together")
-    axes.set_ylabel("minutes of the layer")
+    names = [layer.name for layer in totals][::-1]
+    minutes = [done.seconds / 60 for done in totals.values()][::-1]
+    axes.bar_label(axes.barh(names, minutes, color="#0072B2"), fmt="%.1f", padding=3, fontsize=8)
+    axes.set_xlabel("minutes of the layer")
+    axes.margins(x=0.1)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=7, frameon=False, ncols=2)
     return made
 
 
 def _section(layer: Layer, done: Total) -> str:
-    fired = f"<p>Faults: {_counts(done.fired)}.</p>" if done.fired else ""
+    # The kind first: "409" is a kind, too.
+    kinds = "; ".join(f"{escape(kind)}: {many:,}" for kind, many in sorted(done.fired.items()))
+    fired = f"<p>Faults: {kinds}.</p>" if done.fired else ""
     searched = f"<p>Searched: {_counts(done.searched) or 'nothing'}.</p>"
     left_out = f"<p>Left out: {escape(done.left_out)}.</p>" if done.left_out else ""
     failures = "".join(

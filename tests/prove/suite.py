@@ -13,6 +13,8 @@ from tests.prove.turn import Turn
 #: The date that seed 0 stands for.
 FIRST = date(2026, 11, 28)
 
+_RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
 
 class Counted:
     """A plugin of pytest that counts tests and keeps failures."""
@@ -20,6 +22,12 @@ class Counted:
     def __init__(self) -> None:
         self.passed: Counter[str] = Counter()
         self.failures: list[tuple[str, str]] = []
+        #: Of files that can't be read: pytest then runs no test at all.
+        self.errors: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.errors.append(f"{report.nodeid}: {report.longrepr}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -41,8 +49,11 @@ def run_tests(turn: Turn, paths: list[str]) -> None:
     usual = ["-q", "-m", "not soak and not integration"]
     with open(os.devnull, "w") as quiet, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdout", quiet)
-        pytest.main([*options, *order, *usual, *paths], plugins=[counted])
+        status = pytest.main([*options, *order, *usual, *paths], plugins=[counted])
     for nodeid, text in counted.failures:
         turn.failed(seed, f"python -m pytest '{nodeid}' {' '.join(options)}", text)
+    if status not in _RAN:
+        command = f"python -m pytest {' '.join((*options, *paths))}"
+        turn.failed(seed, command, "\n".join(counted.errors) or f"pytest ended with {status!r}")
     for folder, passed in counted.passed.items():
         turn.count(f"tests of {folder}", passed)

@@ -54,15 +54,18 @@ class Turn:
         self._written = float("-inf")
         self._searched: Counter[str] = Counter()
         self._fired: Counter[str] = Counter()
+        self._first_seed = seed
         self.report = Report(seed)
 
     def goes_on(self) -> bool:
         """Return whether the turn goes on: time is left, and it has not failed often.
 
-        Ask between items of at most a few seconds.
+        Ask between items of at most a few seconds. Each turn takes one seed, however long its layer
+        has prepared: ``--seed 7 --seconds 1`` repeats seed 7.
         """
         self._write_at_times()
-        return time.monotonic() < self._until and len(self.report.failures) < _MOST_FAILURES
+        has_time = time.monotonic() < self._until or self.report.next_seed == self._first_seed
+        return has_time and len(self.report.failures) < _MOST_FAILURES
 
     @property
     def seconds_left(self) -> float:
@@ -79,12 +82,14 @@ class Turn:
 
     def fired(self, fault: str, many: int = 1) -> None:
         """Count a fault that really fired, by its kind."""
-        self._fired[fault] += many
+        if many:
+            self._fired[fault] += many
 
     def failed(self, seed: int, command: str, text: str) -> None:
         """Record a failure. ``command`` repeats it from the repository's root."""
         if bug := os.environ.get(PLANTED_BUG):
-            command = f"{PLANTED_BUG}={bug} {command}"
+            # Most programs plant nothing by themselves.
+            command = command.replace("python -", f"python -m lakevilla_testing.planted {bug} -", 1)
         self.report.failures.append(Failure(seed, command, text[-_LONGEST_TEXT:]))
         self.write()
 

@@ -88,11 +88,16 @@ def lake_in(directory: Path) -> Iterator[lv.Lake]:
         tempfile.tempdir = before
 
 
-def sampled(lake: lv.Lake, goes_on: Callable[[], bool]) -> list[tuple[int, Held]]:
-    """Run transactions; return what the process held after each round, with their number."""
+def sampled(lake: lv.Lake, goes_on: Callable[[], bool], rounds: int = 1) -> list[tuple[int, Held]]:
+    """Run transactions; return what the process held after so many rounds each, with their number.
+
+    Between two clean-ups the lake has ever more files and versions, and a process what it knows of
+    them. A slope over few of these says nothing: then sample after each clean-up (``TIDY``).
+    """
     samples: list[tuple[int, Held]] = []
     for number in transactions(lake):
-        samples.append((number, held()))
+        if number % (len(_ROUND) * rounds) == 0:
+            samples.append((number, held()))
         if not goes_on():
             break
     return samples
@@ -108,13 +113,13 @@ def transactions(lake: lv.Lake) -> Iterator[int]:
         for run in _ROUND:
             run(lake, number)
             number += 1
-        if number // len(_ROUND) % _TIDY == 0:
+        if number // len(_ROUND) % TIDY == 0:
             _tidy(lake)
         yield number
 
 
 #: Rounds between two clean-ups: what a lake itself has must not grow either.
-_TIDY = 10
+TIDY = 10
 
 
 def _tidy(lake: lv.Lake) -> None:

@@ -60,6 +60,8 @@ _MISSING = re.compile(r"""No files found that match the pattern "(?P<path>[^"]+)
 _UNWRITTEN = re.compile(r"""(?P<quote>['"])(?P<path>[^'"]+)(?P=quote): (?P<why>[^:\n]+)""")
 #: DuckDB's message about rows that it could not keep on the disk while memory was short.
 _UNSPILLED = "max_temp_directory_size"
+#: Errors of DuckDB that the system causes.
+_OF_SYSTEM = ("IO Error", "Out of Memory Error", "FATAL Error")
 #: A file in a process's own directory (``scratch_directory``).
 _SCRATCH = re.compile(r"^(?P<directory>.*/lakevilla-[^/]+)/[^/]+$")
 _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
@@ -168,7 +170,13 @@ def is_lacking(text: str) -> bool:
 
 
 def of_disk(text: str) -> bool:
-    """Return whether a disk took no write, by the message alone: no file that is read causes it."""
+    """Return whether a disk took no write, by the message alone: no file that is read causes it.
+
+    Other messages of DuckDB repeat values of rows, which may have the system's words.
+    """
+    match = _PREFIX.match(text)
+    if match is not None and match["kind"] not in _OF_SYSTEM:
+        return False
     return _UNSPILLED in text or refusal_in(text) is not None
 
 

@@ -271,6 +271,23 @@ def void_lost(context: Context, head: Head, location: str) -> Program[Head]:
     )
 
 
+def void_with_log(context: Context, head: Head, location: str) -> Program[Head]:
+    """Cancel a table's pending commits if its log is lost and some of their objects are missing.
+
+    A user has said that the log will not come back. Return the HEAD to continue with: the given one
+    if the log is there, because only ``recover`` gives up commits to it.
+    """
+    yield from load_tables(head, [location])
+    tail = yield from open_tail(context, location, missing_ok=True)
+    tail = yield from probe(context, tail)
+    waiting = unpublished(head, location, tail)
+    lost = yield from _lost(context, waiting)
+    if not (lost and (yield from is_lost(context, head, location, tail))):
+        return head
+    newer = yield from reconcile(context, location, lost=lost, gives_up=True)
+    return head if newer is None else newer
+
+
 def _lost(context: Context, waiting: Sequence[PendingRef]) -> Program[frozenset[tuple[str, str]]]:
     """Return the commits whose objects are missing.
 

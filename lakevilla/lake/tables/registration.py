@@ -40,7 +40,7 @@ from lakevilla.global_log.repo import (
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.frozen.kept import refuse_kept
 from lakevilla.lake.newer import refuse_older_head
-from lakevilla.lake.publishing.outcome import outcome
+from lakevilla.lake.publishing.outcome import outcome, void_with_log
 from lakevilla.lake.publishing.publish import Published, publish_table
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tables.claims import note_names
@@ -432,7 +432,13 @@ def _without_name(
         # loses the race for HEAD reads HEAD again, and finds that its name is the last.
         return (yield from _registered(context, head, {}, {}, {name: None}))
     yield from refuse_kept(head, location, f"unregister {name!r}: table")
-    published = yield from publish_table(context, head, location, gives_up=True)
+    try:
+        published = yield from publish_table(context, head, location, gives_up=True)
+    except CorruptObject:
+        newer = yield from void_with_log(context, head, location)
+        if newer is head:
+            raise
+        return (yield from _without_name(context, newer, name, location, claims, by_name=by_name))
     _check_complete(published, name)
     tail = yield from probe(context, published.tail)
     state = published.head.tables.get(location)

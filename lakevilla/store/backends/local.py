@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from lakevilla.forked import lock
 from lakevilla.store.base import (
     Absent,
     Condition,
@@ -110,7 +111,9 @@ class LocalStore:
         self._directory = os.path.realpath(directory).rstrip("/")
         self._lock_timeout_seconds = lock_timeout_seconds
         self._durable = durable
-        self._unsynced: set[str] = set()
+        #: The failed barriers of directories since the last sound one.
+        self._unsynced: dict[str, object] = {}
+        self._unsynced_lock = lock()
 
     def local_path(self, key: str) -> str:
         return f"{self._directory}/{check_key(key)}"
@@ -274,7 +277,8 @@ class LocalStore:
             return in_directory_durably(directory, naming, self._durable)
         except OSError as error:
             if naming.visible and self._durable:
-                self._unsynced.add(directory)
+                with self._unsynced_lock:
+                    self._unsynced[directory] = object()
             return _failure(error, ambiguous=naming.visible)
 
     def _sync_again(self, directory: str) -> None:
@@ -283,10 +287,15 @@ class LocalStore:
         A read settles the outcome of such a write, so it must not show a name that a power cut
         would undo.
         """
-        if directory in self._unsynced:
-            with directory_at(directory) as there:
-                sync_directory(there)
-            self._unsynced.discard(directory)
+        failed = self._unsynced.get(directory)
+        if failed is None:
+            return
+        with directory_at(directory) as there:
+            sync_directory(there)
+        # Another thread's barrier may have failed meanwhile, for a name that this one has missed.
+        with self._unsynced_lock:
+            if self._unsynced.get(directory) is failed:
+                del self._unsynced[directory]
 
     # ------------------------------------------------------------- listing
 

@@ -25,6 +25,12 @@ def test_a_fit_finds_what_grows_with_each_transaction() -> None:
     assert list(leaks(samples)) == ["descriptors"]
 
 
+def test_what_grows_until_the_next_clean_up_is_no_leak() -> None:
+    teeth = [(number, Held(3, 7, 0, 5000 + 30 * (number % 100), 0)) for number in range(0, 400, 10)]
+    assert leaks(teeth)
+    assert leaks([one for one in teeth if one[0] % 100 == 0]) == {}
+
+
 def test_a_cache_that_fills_once_is_no_leak() -> None:
     samples = [(number, Held(3, 7, 0, min(number, 150), 5000)) for number in range(0, 800, 10)]
     assert leaks(samples) == {}

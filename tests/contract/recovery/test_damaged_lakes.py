@@ -343,6 +343,30 @@ def test_unregister_gives_up_a_decided_commit_to_a_table_that_was_moved_away(
     assert values(place.delta("other").to_pyarrow_table()) == [0, 1, 8]
 
 
+@pytest.mark.parametrize("lost", ["gone", "older"])
+def test_unregister_ends_a_table_whose_log_and_decided_commit_are_both_lost(
+    place: Place, tmp_path: Path, lost: str
+) -> None:
+    older = shutil.copytree(place.uri(TABLE), tmp_path / "older")
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append(TABLE, [{"id": 30, "balance": 0}]))
+    before = set((Path(place.root) / "_lakevilla/commits").iterdir())
+    decided_and_left(place, add_five)
+    for made in set((Path(place.root) / "_lakevilla/commits").iterdir()) - before:
+        made.unlink()
+    with place.connect() as lake, pytest.raises(lv.CorruptObject, match="recover"):
+        lake.unregister(TABLE)  # the log is there, so `recover` gives the commit up
+    shutil.rmtree(place.uri(TABLE))
+    if lost == "older":
+        shutil.copytree(older, place.uri(TABLE))
+    with place.connect() as lake:
+        assert not lake.recover().ok
+        lake.unregister(TABLE)
+        assert lake.recover().ok
+    assert ("voided", TABLE) in [(f["kind"], f["table"]) for f in findings(place)]
+    assert values(place.delta("other").to_pyarrow_table()) == [0, 1, 8]
+
+
 def test_a_table_of_an_outer_lake_is_refused_by_a_lake_inside_it(
     request: pytest.FixtureRequest,
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
+from lakevilla.global_log import leaves
 from tests.support.places import Place, make_place
 from tests.support.tables import values
 
@@ -64,3 +65,28 @@ def test_a_clone_shows_no_older_rows_once_a_lost_table_is_restored_after_a_rebui
     with place.connect() as lake:
         lake.register(COPY)
         assert values(lake.read(COPY)) == [1, 2]
+
+
+def test_a_rebuild_goes_on_though_what_a_clone_shows_is_lost(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaves, "INLINE_BYTES", 500)
+    monkeypatch.setattr(leaves, "LEAF_BYTES", 500)
+    with place.connect() as lake:
+        for number in range(8):
+            lake.create_table(f"t{number}", [{"id": number}])
+        lake.clone("t0", COPY)
+        lake.run(lambda txn: txn.append(COPY, [{"id": 9}]))
+    Path(place.root, COPY, "_lakevilla/lake.json").unlink()
+    kept = Path(place.root, "_lakevilla/leaves").rename(Path(place.root).parent / "leaves")
+    with place.connect() as lake:
+        report = lake.recover(rebuild_head=True, force=True)
+        assert [one.table for one in report.findings if "the clone above" in one.message] == [COPY]
+        assert [values(lake.read(f"t{number}")) for number in range(8)] == [[n] for n in range(8)]
+    for leaf in kept.iterdir():
+        leaf.rename(Path(place.root, "_lakevilla/leaves", leaf.name))
+    with place.connect() as lake:
+        with pytest.raises(lv.TableNotFound):
+            lake.read(COPY)
+        lake.register(COPY)
+        assert values(lake.read(COPY)) == [0, 9]

@@ -12,6 +12,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.engines.duckdb.writing import writer
 from lakevilla.engines.duckdb.writing.parquet import copy_options
+from lakevilla.engines.duckdb.writing.zeros import negative_zeros
 from tests.support.places import Place
 
 #: Nothing is held in memory, so DuckDB's COPY writes each file.
@@ -84,6 +85,26 @@ def test_only_rows_with_negative_zeros_have_files_without_dictionaries(
         assert all(asked)
         lake.run(lambda txn: txn.append("t", rows()))
         assert asked[-1] is False
+
+
+def test_a_file_of_rows_without_negative_zeros_is_not_read_again(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("the file was read")
+
+    monkeypatch.setattr(writer, "negative_zeros_of_file", never)
+    with local_place.connect(settings=BY_COPY) as lake:
+        lake.create_table("t", rows(negative=False))
+        lake.run(lambda txn: txn.update("t", {"t": "'green'"}, where="k < 100"))
+        assert signs(lake.read("t")) == signs(rows(negative=False))
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_negative_zeros_are_counted_among_other_numbers(kind: pa.DataType) -> None:
+    values = pa.array([0.0, -0.0, None, -1.0, math.nan, -math.nan, -0.0, -math.inf]).cast(kind)
+    assert negative_zeros([pa.record_batch({"d": values})]) == {"d": 2}
+    assert negative_zeros([pa.record_batch({"d": values.slice(2, 4)})]) == {"d": 0}
 
 
 def test_a_refresh_writes_one_file_of_the_rows_that_it_compares(local_place: Place) -> None:

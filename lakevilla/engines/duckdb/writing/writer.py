@@ -445,7 +445,10 @@ class Writer:
             return False
         schema = pa.schema([self.schema.field(given) for given, _ in columns])
         rows = self.stream(cursor, f"SELECT {name_list(schema.names)} FROM {relation}", schema)
-        wanted, found = negative_zeros(rows), negative_zeros_of_file(target, sorted(merged))
+        wanted = negative_zeros(rows)
+        if not wanted.total():
+            return False  # zeros of one sign alone stay as they are
+        found = negative_zeros_of_file(target, sorted(merged))
         return any(wanted[given] != found[want] for given, want in columns)
 
     def _new_path(self, key: PartitionKey) -> str:

@@ -95,6 +95,6 @@ def _leaves(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _negative_zeros_in(numbers: pa.Array) -> int:
-    values = numbers.drop_null().to_numpy(zero_copy_only=False)
-    zeros = values == 0
-    return int(np.signbit(values[zeros]).sum()) if zeros.any() else 0
+    values = (numbers.drop_null() if numbers.null_count else numbers).to_numpy()
+    bits = values.view(f"u{values.itemsize}")
+    return int(np.count_nonzero(bits == 1 << (8 * values.itemsize - 1)))

@@ -43,7 +43,11 @@ class BoundedDecoder(BinaryDecoder):
         self._need(count)  # each takes a byte at least
         if count <= _AT_ONCE:
             return self._fast.read_ints(count)
-        return self.read_ints(_AT_ONCE) + self.read_ints(count - _AT_ONCE)
+        found = self._fast.read_ints(_AT_ONCE)
+        for begin in range(_AT_ONCE, count, _AT_ONCE):
+            self._need(1)
+            found += self._fast.read_ints(min(_AT_ONCE, count - begin))
+        return found
 
     def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
         self._need(count)

@@ -27,6 +27,16 @@ def test_a_count_beyond_the_block_is_refused(count: int) -> None:
         BoundedDecoder(b"abc").read_int_bytes_dict(count, {})
 
 
+def test_very_many_numbers_are_read() -> None:
+    count = 1_000_000
+    assert list(BoundedDecoder(bytes(count)).read_ints(count)) == [0] * count
+
+
+def test_numbers_that_end_beyond_the_block_are_refused() -> None:
+    with pytest.raises(EOFError):
+        BoundedDecoder(b"\xff" * 4000).read_ints(4000)
+
+
 def test_a_value_within_a_map_does_not_end_beyond_the_block() -> None:
     with pytest.raises(EOFError):
         BoundedDecoder(varint(1) + varint(2) + b"ab" + varint(2) + varint(50)).read_int_bytes_dict(

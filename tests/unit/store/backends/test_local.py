@@ -339,6 +339,39 @@ def test_a_partial_file_of_an_earlier_attempt_at_a_new_key_is_replaced_by_anothe
     before.close()
 
 
+def test_a_barrier_that_fails_while_a_read_makes_another_is_made_by_the_next_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path), lock_timeout_seconds=0.2, durable=True)
+    sync = durable_files.sync_directory
+    steps: list[str] = []
+
+    def broken(directory: int) -> None:
+        steps.append("fails")
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def made_beside(directory: int) -> None:
+        """Sync the directory, and have another write fail before the reader goes on."""
+        sync(directory)
+        steps.append("made")
+        monkeypatch.setattr(durable_files, "sync_directory", broken)
+        assert isinstance(store.put("d/second", b"2", ANY), Failure)
+
+    def counted(directory: int) -> None:
+        steps.append("made")
+        sync(directory)
+
+    token_of(store.put("d/one", b"0", ANY))
+    monkeypatch.setattr(durable_files, "sync_directory", broken)
+    assert isinstance(store.put("d/first", b"1", ANY), Failure)
+    monkeypatch.setattr(durable_files, "sync_directory", made_beside)
+    assert isinstance(store.get("d/first"), Found)
+    monkeypatch.setattr(durable_files, "sync_directory", counted)
+    for _ in range(2):
+        assert isinstance(store.get("d/second"), Found)
+    assert steps == ["fails", "made", "fails", "made"]
+
+
 @pytest.mark.parametrize("broken", ["write", "fsync"])
 def test_a_new_file_that_could_not_be_written_is_deleted(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str

@@ -1,0 +1,17 @@
+"""What the page on reliability counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakevilla_testing.planted.every import PLANTED
+
+PAGE = Path(__file__).parents[3] / "docs" / "reliability.md"
+
+
+def test_the_page_counts_the_planted_bugs():
+    by_histories = sum(bug.for_histories and not bug.found_by for bug in PLANTED.values())
+    text = PAGE.read_text()
+    assert f"{len(PLANTED)} ways to break the library" in text
+    assert f"histories must find {by_histories} of them" in text
+    assert f"each of the {by_histories} planted bugs" in text
