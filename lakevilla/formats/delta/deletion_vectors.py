@@ -72,7 +72,7 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
         return _inline_rows(location, vector)
     key = vector_key(location, vector)
     start = 1 if vector.offset is None else vector.offset
-    end = start + vector.size_in_bytes + 8
+    end = vector_end(vector)
     is_whole = names_content(key)
     reading = get_immutable(key) if is_whole else get(key, byte_range=(start, end))
     outcome = yield from reading
@@ -104,6 +104,11 @@ def rows_deleted(location: str, vector: DeletionVector | None) -> Program[RowInd
     if vector is None:
         return np.zeros(0, dtype=np.int64)
     return (yield from read_vector(location, vector))
+
+
+def vector_end(vector: DeletionVector) -> int:
+    """Return where a vector ends in its object: its size is before it, its checksum behind it."""
+    return (1 if vector.offset is None else vector.offset) + vector.size_in_bytes + 8
 
 
 def vector_key(location: str, vector: DeletionVector) -> str:

@@ -28,7 +28,7 @@ from lakevilla.lake.frozen.states import AtBase, SeenBase
 from lakevilla.lake.integrity import with_hashes
 from lakevilla.lake.kept_state import kept_object
 from lakevilla.maintenance.backup.copying import copy_objects
-from lakevilla.maintenance.backup.files import Needed, needed_by
+from lakevilla.maintenance.backup.files import Needed, need, needed_by
 from lakevilla.maintenance.backup.manifest import (
     Manifest,
     SavedRef,
@@ -86,20 +86,19 @@ def backup(context: Context, target: str, owner: str, *, hashes: bool = False) -
     head = held.head
     keys = sorted((yield from sizes_below(target)))
     yield from own_target(target, head.lake_id, head.former, context.root, context.ids, keys)
-    name = f"{PIN}{context.ids.nonce()[:16]}"
-    entry = yield from _pinned(context, name, target, owner)
-    try:
-        for attempt in range(_TRIES):
-            try:
-                found = yield from _copied(context, target, entry, hashes=hashes)
-                break
-            except (RefNotFound, VersionNotFound):
-                if attempt == _TRIES - 1:
-                    raise
-    except LakeVillaError:
-        yield from unpin(context, name)
-        raise
-    yield from unpin(context, name)
+    for attempt in range(_TRIES):
+        name = f"{PIN}{context.ids.nonce()[:16]}"
+        entry, pinned = yield from _pinned(context, name, target, owner)
+        try:
+            found = yield from _copied(context, target, entry, pinned, hashes=hashes)
+        except LakeVillaError as error:
+            yield from unpin(context, name)
+            # The next try has a tag of its own: what a ref has lost may be in main by now.
+            if not isinstance(error, RefNotFound | VersionNotFound) or attempt == _TRIES - 1:
+                raise
+        else:
+            yield from unpin(context, name)
+            break
     yield from drop_pins(context, context.now_ms() - round(context.settings.max_age_seconds * 1000))
     return found
 
@@ -107,20 +106,20 @@ def backup(context: Context, target: str, owner: str, *, hashes: bool = False) -
 # -------------------- pins
 
 
-def _pinned(context: Context, name: str, target: str, owner: str) -> Program[RefEntry]:
-    """Make the tag that keeps the present state."""
-    return (
-        yield from create_ref(
-            context,
-            name,
-            "tag",
-            None,
-            tables=None,
-            protected=False,
-            metadata={"target": target},
-            created_by=owner,
-        )
+def _pinned(context: Context, name: str, target: str, owner: str) -> Program[tuple[RefEntry, Head]]:
+    """Make the tag that keeps the present state; return it, and the HEAD of the same state."""
+    entry = yield from create_ref(
+        context,
+        name,
+        "tag",
+        None,
+        tables=None,
+        protected=False,
+        metadata={"target": target},
+        created_by=owner,
     )
+    assert context.held is not None, "the tag is in a HEAD"
+    return entry, context.held.head
 
 
 def unpin(context: Context, name: str) -> Program[None]:
@@ -149,18 +148,17 @@ class _Copying:
     bodies: dict[str, bytes] = field(default_factory=dict)
     needed: dict[str, Needed] = field(default_factory=dict)
 
-    def need(self, objects: Iterable[Needed]) -> None:
-        for one in objects:
-            known = self.needed.get(one.key)
-            if known is None or (known.size is None and one.size is not None):
-                self.needed[one.key] = one
 
+def _copied(
+    context: Context, target: str, pin: RefEntry, head: Head, *, hashes: bool
+) -> Program[Backup]:
+    """Copy one state of the lake, and store its manifest last.
 
-def _copied(context: Context, target: str, pin: RefEntry, *, hashes: bool) -> Program[Backup]:
-    """Copy one state of the lake, and store its manifest last."""
-    held = yield from context.head()
-    assert held is not None, "the lake has had a HEAD"
-    head = held.head
+    The refs are those of the HEAD that has got the tag. A branch that a later commit has merged
+    would be in the backup without its changes, which main does not have in it either.
+    """
+    if head.sequence != pin.base.sequence:  # the store's answer was lost, and others went on
+        raise VersionNotFound(f"backup: global version {pin.base.sequence} is over: back up again")
     yield from load_refs(head)
     yield from load_names(head)
     copying = _Copying()
@@ -247,7 +245,7 @@ def _captured(
             "root",
             table=location,
         )
-    copying.need(objects)
+    need(copying.needed, objects)
     digest, body = kept_object(snapshot, files)
     found = StateRef(digest, snapshot.table_id, snapshot.format, snapshot.is_view)
     copying.bodies[found.key] = body
@@ -312,7 +310,7 @@ def _copy(
         if not one.fits(now.get(one.key)):
             raise CorruptObject(
                 f"{one.key} of table {one.table} has {now.get(one.key, 0)} bytes in the backup, "
-                f"and its table says {one.size}: the lake's file, or the copy, is damaged; "
+                f"and its table says {one.said}: the lake's file, or the copy, is damaged; "
                 "`verify` tells which, then back up again",
                 key=one.key,
                 table=one.table,

@@ -8,13 +8,13 @@ directories of other tables by their old URIs: it gets such files as copies of i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from blake3 import blake3
 
 from lakevilla.formats.delta.actions import encode_path
-from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.delta.deletion_vectors import vector_end, vector_key
 from lakevilla.formats.files import (
     HASH_TAG,
     DataFile,
@@ -29,16 +29,25 @@ from lakevilla.store.content import HashedFile
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """An object of a table: ``size`` and ``hash`` are None where the table does not tell them."""
+    """An object of a table: ``size`` and ``hash`` are None where the table does not tell them.
+
+    ``least``: the size that an object of vectors has at least, as the table says where these are.
+    """
 
     key: str
     table: str
     size: int | None = None
     hash: str | None = None
+    least: int = 0
 
     def fits(self, size: int | None) -> bool:
         """Return whether an object of this size may be it; None: there is none."""
-        return size is not None and self.size in (None, size)
+        return size is not None and self.size in (None, size) and size >= self.least
+
+    @property
+    def said(self) -> str:
+        """Return what the table says of its size."""
+        return f"at least {self.least}" if self.size is None else str(self.size)
 
     def hashed(self, directory: str = "") -> HashedFile | None:
         """Return it as a file whose bytes can be compared, if its hash is known."""
@@ -58,7 +67,16 @@ def needed_by(root: str, location: str, files: Iterable[DataFile]) -> Iterator[N
         vector = file.deletion_vector
         if vector is not None and vector.storage_type != "i":
             # The log has the size of the vector, which may be one of several in the object.
-            yield Needed(key_below(root, vector_key(location, vector)), location)
+            key, least = key_below(root, vector_key(location, vector)), vector_end(vector)
+            yield Needed(key, location, least=least)
+
+
+def need(needed: dict[str, Needed], objects: Iterable[Needed]) -> None:
+    """Add objects to those that are needed, with all that is known of each."""
+    for one in objects:
+        known = needed.get(one.key, one)
+        told = one if known.size is None else known
+        needed[one.key] = replace(told, least=max(known.least, one.least))
 
 
 @dataclass

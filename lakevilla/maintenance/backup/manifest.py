@@ -154,7 +154,8 @@ def own_target(
     if not isinstance(found, Found):
         raise StoreError(f"could not store {key}: back up again")
     owner = decode(key, found.body, Owner)
-    if owner.lake_id not in (lake_id, *former):
+    # A lake restored beside has the former id, too, and the lake that has the directory goes on.
+    if owner.lake_id != lake_id and (owner.lake_id not in former or owner.root != root):
         raise InvalidOperation(
             f"backup: {target} has the backups of another lake, that at {owner.root} (id "
             f"{owner.lake_id}): choose another directory"

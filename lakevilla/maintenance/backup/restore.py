@@ -89,7 +89,8 @@ def restore(
     Raises
     ------
     InvalidOperation
-        The root is not empty, another restore has begun there, or there is no backup.
+        The root is not empty, or has another lake than that of the backup; another restore has
+        begun there; or there is no backup.
     CorruptObject
         An object of the backup is missing or was damaged.
     """
@@ -100,7 +101,7 @@ def restore(
     _check_whole(source, states.needed.values(), there)
     if hashes:
         yield from compare_copies(source, states.needed.values())
-    begun = yield from _begun(context, source, name, in_place=in_place)
+    begun = yield from _begun(context, source, name, manifest, in_place=in_place)
     if begun.done:
         return Report(True, (_done(context, manifest, name),))
     findings = [_done(context, manifest, name), *(yield from _fenced(context, manifest, begun))]
@@ -164,7 +165,7 @@ def _check_whole(source: str, needed: Iterable[Needed], there: dict[str, int]) -
         if not one.fits(there.get(one.key)):
             what = "is missing"
             if one.key in there:
-                what = f"has {there[one.key]} bytes, and its table says {one.size}"
+                what = f"has {there[one.key]} bytes, and its table says {one.said}"
             raise CorruptObject(
                 f"{source}/{one.key} of table {one.table} {what}: {Manifest.REMEDY}",
                 key=one.key,
@@ -177,7 +178,9 @@ def _noted() -> Program[Restoring | None]:
     return decode(RESTORING_KEY, found.body, Restoring) if isinstance(found, Found) else None
 
 
-def _begun(context: Context, source: str, name: str, *, in_place: bool) -> Program[Restoring]:
+def _begun(
+    context: Context, source: str, name: str, manifest: Manifest, *, in_place: bool
+) -> Program[Restoring]:
     """Note that the restore begins, or find that it had begun before."""
     known = yield from _noted()
     if known is not None and not known.done:
@@ -199,11 +202,24 @@ def _begun(context: Context, source: str, name: str, *, in_place: bool) -> Progr
             f"restore: {context.root} is not empty: it has {others[0]}; restore at another root, "
             "or, to set this lake back by new versions, in place"
         )
+    _refuse_stranger(context, manifest, head)
     lake_id = "" if head is None else head.lake_id
     begun = Restoring(FORMAT, context.ids.nonce(), source, name, not others, lake_id)
     if not isinstance((yield from put(RESTORING_KEY, encode(begun), ANY)), Stored):
         raise StoreError(f"could not store {RESTORING_KEY}: restore again")
     return begun
+
+
+def _refuse_stranger(context: Context, manifest: Manifest, head: Head | None) -> None:
+    """Refuse to set a lake back to the backup of one that it never was."""
+    if head is None or {head.lake_id, *head.former} & {manifest.lake_id, *manifest.former}:
+        return
+    raise InvalidOperation(
+        f"restore: {context.root} has another lake (id {head.lake_id}) than that of the backup (id "
+        f"{manifest.lake_id}, at {manifest.root}): its tables would be replaced by those of the "
+        "backup; restore at another root. If it was begun on what is left of the lake of the "
+        "backup, delete its _lakevilla/HEAD.json first"
+    )
 
 
 def _head_there() -> Program[Head | None]:

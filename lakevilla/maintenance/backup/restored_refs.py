@@ -7,7 +7,7 @@ import msgspec
 from lakevilla.branches.branches import LeftAsIs, Next, following, put_first, until_replaced
 from lakevilla.branches.change import delete_ref, protect
 from lakevilla.branches.rebase import Wanted, moved_to
-from lakevilla.errors import CorruptObject, VersionNotFound
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.head import Head, NameMap, TableMap, TableState, with_refs
 from lakevilla.global_log.refs import KeptTable, RefEntry, new_epoch
@@ -41,13 +41,13 @@ def pin_main(context: Context, states: RestoredStates, name: str) -> Program[Non
 
 
 def restore_refs(context: Context, states: RestoredStates) -> Program[list[Finding]]:
-    """Make the tags and branches that the lake lacks, and those whose tables were made anew.
+    """Make the tags and branches that the lake lacks, and those that need logs which are lost.
 
     Any other ref that has the name of one in the backup stays as it is: a branch may have gone on.
     """
     findings = []
     for saved in states.manifest.refs:
-        is_lost = _needs_lost_logs(states, saved)
+        is_lost = _needs_lost_logs(states, saved) or (yield from _is_unreadable(context, saved))
         if is_lost and saved.kind == "branch":
             yield from _end_lost(context, saved)
         if not (yield from _restored(context, states, saved, again=is_lost)):
@@ -67,6 +67,22 @@ def _needs_lost_logs(states: RestoredStates, saved: SavedRef) -> bool:
         for some in tables
         for location, state in some.items()
     )
+
+
+def _is_unreadable(context: Context, saved: SavedRef) -> Program[bool]:
+    """Return whether the lake's ref of this name needs a log that another client made anew."""
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_refs(head, [saved.name])
+    entry = None if head is None else head.refs.get(saved.name)
+    if entry is None:
+        return False
+    try:
+        state = SeenBase((yield from load_base(entry.base)), context)
+        yield from state.views(context, sorted((yield from state.tables())))
+    except (CorruptObject, TableNotFound, VersionNotFound):
+        return True
+    return False
 
 
 def _end_lost(context: Context, saved: SavedRef) -> Program[None]:

@@ -23,7 +23,7 @@ from lakevilla.lake.kept_state import (
     made_of,
     store_kept,
 )
-from lakevilla.maintenance.backup.files import Moved, Needed, needed_by
+from lakevilla.maintenance.backup.files import Moved, Needed, need, needed_by
 from lakevilla.maintenance.backup.manifest import Manifest, StateRef
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, some_at_once
@@ -114,7 +114,7 @@ class RestoredStates:
             )
         definition, listed = definition_and_files(found.body)
         files = data_files(listed)
-        self.needed |= {one.key: one for one in needed_by(self.manifest.root, location, files)}
+        need(self.needed, needed_by(self.manifest.root, location, files))
         self.parts[location, state.hash] = definition, files
 
     def _moved(self, location: str, state: StateRef) -> tuple[Definition, list[DataFile]]:

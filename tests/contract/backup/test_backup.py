@@ -11,7 +11,17 @@ import pytest
 import lakevilla as lv
 from lakevilla.global_log.commits import digest_of
 from lakevilla.maintenance.backup import copying
-from lakevilla.store.base import Failure, Missing, Store, Stored, WrappedStore
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    Missing,
+    Refused,
+    Store,
+    Stored,
+    Token,
+    WrappedStore,
+)
 from tests.support.backups import MAIN, beside, fill, rows_of, sell, shown
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
@@ -301,3 +311,48 @@ def test_a_manifest_of_a_newer_version_is_refused_by_name(local_place: Place) ->
     path.unlink()
     with pytest.raises(lv.UnsupportedFormat, match="format version 99"):
         lv.restore(made.target, beside(local_place.root, "restored"))
+
+
+@pytest.mark.parametrize("delete", [True, False])
+@pytest.mark.parametrize("read", range(4))
+def test_a_branch_that_is_merged_after_the_tag_is_in_the_backup_once(
+    local_place: Place, read: int, *, delete: bool
+) -> None:
+    """Main of the tag lacks the changes, so the branch has to be there, or a newer main."""
+    with local_place.connect() as lake:
+        fill(lake)
+        lake.on("etl").run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 1}]))
+
+    class Merging(WrappedStore):
+        """Merge the branch before a read after the tag was made."""
+
+        left = -1
+
+        def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+            outcome = self.inner.put(key, body, condition)
+            if self.left == -1 and key.endswith("HEAD.json") and b"lakevilla-backup/" in body:
+                self.left = read
+            return outcome
+
+        def get(
+            self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+        ) -> GetOutcome | Failure:
+            if self.left == 0:
+                with local_place.connect() as other:
+                    other.merge("etl", delete=delete)
+            if self.left >= 0:
+                self.left = -2 if self.left == 0 else self.left - 1
+            return self.inner.get(key, known, byte_range)
+
+    with local_place.connect() as lake:
+        store = inside(lake).store = Merging(inside(lake).store)
+        target = lake.backup(beside(lake.root, "copy")).target
+        assert store.left == -2
+        assert not [ref for ref in lake.refs() if ref.name.startswith("lakevilla-backup/")]
+    root = beside(local_place.root, "restored")
+    lv.restore(target, root)
+    with lv.connect(root) as restored:
+        restored.recover(confirm_head=True)
+        if "etl" in shown(restored):
+            restored.merge("etl")
+        assert ("oil", 1) in rows_of(restored, "stock")

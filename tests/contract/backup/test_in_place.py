@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import lakevilla as lv
 from tests.support.backups import MAIN, beside, fill, rows_of, sell, shown
@@ -223,3 +225,55 @@ def test_a_name_that_another_table_has_by_now_stays_with_that(shared_place: Plac
     lv.restore(target, shared_place.root, in_place=True)
     with shared_place.connect() as lake:
         assert (rows_of(lake, "named"), rows_of(lake, "again")) == ([(2,)], [(1,)])
+
+
+def test_a_lake_restored_beside_takes_no_backup_in_the_directory_of_the_first(
+    local_place: Place,
+) -> None:
+    """It has higher numbers, so its backup would be the newest one of the first lake."""
+    target, _ = backed_up(local_place)
+    root = beside(local_place.root, "drill")
+    lv.restore(target, root)
+    with lv.connect(root) as drill:
+        drill.recover(confirm_head=True)
+        drill.run(lambda txn: txn.delete("stock", where="true"))
+        with pytest.raises(lv.InvalidOperation, match="the backups of another lake"):
+            drill.backup(target)
+    with local_place.connect() as lake:
+        sell(lake, "jam")
+        before = shown(lake)
+        lake.backup(target)
+    lv.restore(target, local_place.root, in_place=True)
+    with local_place.connect() as lake:
+        assert shown(lake)[MAIN] == before[MAIN]
+        lake.backup(target)  # at the same root, the lake goes on with its directory
+
+
+def test_another_lake_is_not_set_back_to_the_backup(local_place: Place) -> None:
+    target, _ = backed_up(local_place)
+    root = beside(local_place.root, "other")
+    with lv.connect(root) as other:
+        other.create_table("stock", [{"id": 1}])
+        head = head_of(root)
+        with pytest.raises(lv.InvalidOperation, match="has another lake"):
+            lv.restore(target, root, in_place=True)
+        assert head_of(root) == head
+        assert rows_of(other, "stock") == [(1,)]
+
+
+@pytest.mark.parametrize("versions", [1, 6])
+def test_refs_come_back_where_another_client_has_made_a_log_anew(
+    local_place: Place, versions: int
+) -> None:
+    target, before = backed_up(local_place)
+    shutil.rmtree(Path(local_place.root) / "stock")
+    for number in range(versions):
+        rows = pa.table({"sku": [f"new {number}"], "qty": pa.array([number], pa.int64())})
+        write_deltalake(f"{local_place.root}/stock", rows, mode="append")
+    lv.restore(target, local_place.root, in_place=True)
+    with local_place.connect() as lake:
+        assert shown(lake) == before
+        lake.recover(confirm_head=True)
+        lake.gc()
+        lake.merge("etl", on_conflict="theirs")
+        assert ("ham", 2) in rows_of(lake, "stock")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -159,3 +160,27 @@ def test_rows_keep_their_ids_in_a_restored_table(local_place: Place) -> None:
         assert rows_of(restored, "t") == before
         restored.run(lambda txn: txn.append("t", [{"id": 99, "text": "late", "part": 1}]))
         assert restored.verify().ok
+
+
+@pytest.mark.usefixtures("marks_in_small_files")
+def test_an_object_of_vectors_that_was_cut_is_found_and_mended(local_place: Place) -> None:
+    """No log has its size, but where the vectors are in it."""
+
+    def cut(root: str) -> None:
+        (vectors,) = Path(root).rglob("*.bin")
+        vectors.write_bytes(vectors.read_bytes()[:-3])
+
+    with local_place.connect() as lake:
+        marked(lake)
+        before = shown(lake)
+        target = lake.backup(beside(lake.root, "copy")).target
+        cut(target)
+        with pytest.raises(lv.CorruptObject, match="its table says at least"):
+            lv.restore(target, beside(lake.root, "restored"))
+        assert lake.backup(target).copied_files == 1
+        cut(lake.root)
+        with pytest.raises(lv.CorruptObject, match="its table says at least"):
+            lake.backup(beside(lake.root, "other"))
+    lv.restore(target, local_place.root, in_place=True)
+    with local_place.connect() as lake:
+        assert shown(lake) == before
