@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lakevilla.global_log.head import Head
 from lakevilla.global_log.refs import KeptTable, RefEntry
 from lakevilla.maintenance.backup import backup, restore, restored_states
 from lakevilla.maintenance.backup.manifest import StateRef
@@ -18,10 +19,10 @@ def backups_keep_nothing() -> Iterator[None]:
     """The tag that keeps what a backup copies is gone before the first copy."""
     pinned = backup._pinned
 
-    def at_once(context: Any, name: str, *given: Any) -> Program[RefEntry]:
-        entry = yield from pinned(context, name, *given)
+    def at_once(context: Any, name: str, *given: Any) -> Program[tuple[RefEntry, Head]]:
+        found = yield from pinned(context, name, *given)
         yield from backup.unpin(context, name)
-        return entry
+        return found
 
     with instead(pinned, at_once):
         yield
