@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -448,31 +448,36 @@ def _without_name(
     if state is None:
         return None
     claims.append((yield from _claim_to_release(location, head)))
+    if state.dropped and claims[-1] is None:
+        return None
+    return (yield from _released(context, head, location, state, tail.tip, named))
+
+
+def _released(
+    context: Context,
+    head: Head,
+    location: str,
+    state: TableState,
+    tip: int,
+    names: Collection[str],
+) -> Program[Head]:
+    """Return HEAD with a tombstone of the table in place of its entry and names."""
     release = context.ids.nonce()
     if state.dropped:
-        if claims[-1] is None:
-            return None
         again = msgspec.structs.replace(state, released_by=release)
         now_ms, nonce = context.now_ms(), context.ids.nonce()
         return successor(head, nonce=nonce, now_ms=now_ms, tables={location: again})
-    touch = Touch(published=tail.tip, metadata=True, data_change=False, first=state.published + 1)
+    touch = Touch(published=tip, metadata=True, data_change=False, first=state.published + 1)
     tombstone = TableState(
         state.table_id,
-        tail.tip,
+        tip,
         dropped=True,
         format=state.format,
         catalog=state.catalog,
         released_by=release,
     )
-    return (
-        yield from _registered(
-            context,
-            head,
-            {location: touch},
-            {location: tombstone},
-            dict.fromkeys([*named, location]),
-        )
-    )
+    gone = dict.fromkeys([*names, location])
+    return (yield from _registered(context, head, {location: touch}, {location: tombstone}, gone))
 
 
 def outcome_of_key(context: Context, key: str, version: int | None) -> Program[Outcome]:

@@ -25,7 +25,7 @@ def test_a_fit_finds_what_grows_with_each_transaction() -> None:
     assert list(leaks(samples)) == ["descriptors"]
 
 
-def test_what_grows_until_the_next_clean_up_is_no_leak() -> None:
+def test_a_fit_over_clean_ups_takes_what_they_remove_for_no_leak() -> None:
     teeth = [(number, Held(3, 7, 0, 5000 + 30 * (number % 100), 0)) for number in range(0, 400, 10)]
     assert leaks(teeth)
     assert leaks([one for one in teeth if one[0] % 100 == 0]) == {}
