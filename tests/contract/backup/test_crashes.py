@@ -18,7 +18,7 @@ from tests.support.search import how_many
 from tests.support.stores import Dying
 
 #: A first write at which a client dies, and the distance of the next ones.
-STRIDE = how_many(9, whole=1)
+STRIDE = how_many(9, whole=4, soak=1)
 
 
 def dies(lake: lv.Lake, writes: int, work: Callable[[], object]) -> bool:

@@ -15,7 +15,7 @@ from lakevilla_testing.damage.verbs import VERBS
 from tests.support.search import first_seed, how_many
 
 #: The number of damages that are drawn for each format.
-DAMAGES = how_many(1, whole=200, soak=20_000)
+DAMAGES = how_many(1, whole=15, soak=20_000)
 
 
 @pytest.fixture(scope="module", params=get_args(Format))

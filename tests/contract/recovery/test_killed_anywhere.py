@@ -16,8 +16,8 @@ from lakevilla_testing.damage.verbs import VERBS
 from tests.support.search import first_seed, how_many
 
 #: The number of verbs, and of the ways in which each dies; the campaign tries all ways.
-SEEDS, KILLS = how_many(1, whole=20, soak=2000), how_many(2, whole=100)
-STOPS = how_many(1, whole=10, soak=1000)
+SEEDS, KILLS = how_many(1, whole=5, soak=2000), how_many(2, whole=6, soak=100)
+STOPS = how_many(1, whole=3, soak=1000)
 
 
 @pytest.fixture(scope="module", params=get_args(Format))
@@ -25,7 +25,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return make_scene(tmp_path_factory.mktemp("scene") / "lake", request.param)
 
 
-@pytest.mark.timeout(0 if SEEDS > 10 else 300)
+@pytest.mark.timeout(0 if SEEDS > 100 else 300)
 def test_a_client_that_dies_between_two_writes_leaves_all_or_nothing(scene: Scene) -> None:
     expected = rows_of_scene(scene)
     for seed in range(first_seed(), first_seed() + SEEDS):
@@ -35,7 +35,7 @@ def test_a_client_that_dies_between_two_writes_leaves_all_or_nothing(scene: Scen
 
 
 @pytest.mark.cases(1)
-@pytest.mark.timeout(0 if STOPS > 10 else 300)
+@pytest.mark.timeout(0 if STOPS > 100 else 300)
 def test_a_process_that_is_stopped_past_its_lease_does_no_harm(scene: Scene) -> None:
     expected = rows_of_scene(scene)
     for seed in range(first_seed(), first_seed() + STOPS):

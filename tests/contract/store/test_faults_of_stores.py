@@ -40,7 +40,7 @@ def proxy(server: S3Server) -> Iterator[FaultyProxy]:
 def test_a_drawn_history_on_a_disk_whose_calls_fail_keeps_what_was_acknowledged(
     tmp_path: Path,
 ) -> None:
-    for seed in range(first_seed(), first_seed() + how_many(3, whole=200, soak=20_000)):
+    for seed in range(first_seed(), first_seed() + how_many(3, whole=25, soak=20_000)):
         drawn = on_disk(seed, tmp_path)
         assert drawn.history.wrong == [], str(drawn)
 
@@ -58,7 +58,7 @@ def test_a_data_file_that_the_disk_neither_keeps_nor_deletes_is_refused_by_name(
 
 @pytest.mark.skipif(small_disk.refusal() is not None, reason=str(small_disk.refusal()))
 def test_a_drawn_history_on_a_full_disk_keeps_what_was_acknowledged(tmp_path: Path) -> None:
-    for seed in range(first_seed(), first_seed() + how_many(2, whole=60, soak=5_000)):
+    for seed in range(first_seed(), first_seed() + how_many(2, whole=12, soak=5_000)):
         drawn = on_small_disk(seed, tmp_path)
         assert drawn.history.wrong == [], str(drawn)
 
@@ -66,7 +66,7 @@ def test_a_drawn_history_on_a_full_disk_keeps_what_was_acknowledged(tmp_path: Pa
 def test_a_drawn_history_through_a_faulty_connection_keeps_what_was_acknowledged(
     server: S3Server, proxy: FaultyProxy
 ) -> None:
-    for seed in range(first_seed(), first_seed() + how_many(1, whole=60, soak=5_000)):
+    for seed in range(first_seed(), first_seed() + how_many(1, whole=12, soak=5_000)):
         drawn = on_server(seed, server, proxy)
         assert drawn.history.wrong == [], str(drawn)
 

@@ -17,7 +17,7 @@ from tests.integration.processes import lists
 from tests.support.porcupine import MISSING, build
 from tests.support.search import how_many
 
-HISTORIES = how_many(20, whole=500, soak=20_000)
+HISTORIES = how_many(20, whole=100, soak=20_000)
 
 
 @pytest.fixture(scope="module")

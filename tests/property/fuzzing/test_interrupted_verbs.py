@@ -64,7 +64,7 @@ def state(store: SimulatedStore) -> object:
 
 
 def test_a_verb_that_is_interrupted_anywhere_has_happened_or_not() -> None:
-    for seed in range(first_seed(), first_seed() + how_many(2, whole=300, soak=20_000)):
+    for seed in range(first_seed(), first_seed() + how_many(2, whole=15, soak=20_000)):
         draw = random.Random(seed)
         kind, verb = draw.choice(KINDS), draw.choice(list(verbs_of()))
         sound, done, torn = (store_of(lake_of(kind)) for _ in range(3))

@@ -25,13 +25,13 @@ def test_the_verbs_end_well_on_a_sound_lake() -> None:
 
 
 def test_a_parser_reads_a_damaged_object_whole_or_refuses_it_by_name() -> None:
-    for seed in range(first_seed(), first_seed() + how_many(600, whole=20_000, soak=1_000_000)):
+    for seed in range(first_seed(), first_seed() + how_many(600, whole=6_000, soak=1_000_000)):
         given = parsers.input_of(drawn(seed))
         assert parsers.judge(given) == [], f"seed {seed}: {given}"
 
 
 def test_the_verbs_of_a_lake_with_a_damaged_object_end_well_or_refuse_it_by_name() -> None:
-    for seed in range(first_seed(), first_seed() + how_many(8, whole=400, soak=50_000)):
+    for seed in range(first_seed(), first_seed() + how_many(8, whole=60, soak=50_000)):
         given = objects.input_of(drawn(seed))
         assert objects.judge(given) == [], f"seed {seed}: {given}"
 

@@ -11,7 +11,7 @@ from tests.property.programs.drawing import draw
 from tests.property.programs.running import Failure, reported, run, shrunk
 from tests.support.search import first_seed, how_many
 
-PROGRAMS = how_many(2, whole=200, soak=20_000)
+PROGRAMS = how_many(2, whole=40, soak=20_000)
 FIRST = first_seed() * 1000
 
 

@@ -10,7 +10,7 @@ from lakevilla_testing.planted.every import PLANTED
 from tests.property.sql.serial import run, run_threads
 from tests.support.search import first_seed, how_many
 
-SCRIPTS, CROWDS = how_many(2, whole=200, soak=20_000), how_many(1, whole=100, soak=10_000)
+SCRIPTS, CROWDS = how_many(2, whole=60, soak=20_000), how_many(1, whole=20, soak=10_000)
 FIRST = first_seed() * 1000
 
 
