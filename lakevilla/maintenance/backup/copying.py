@@ -6,9 +6,11 @@ import os
 import tempfile
 from collections.abc import Sequence
 
-from lakevilla.store.base import ANY, Found, Missing, Stored
+from lakevilla.errors import StoreError
+from lakevilla.store.base import ANY, Found, Missing, Unknown
 from lakevilla.store.effects import Program, copy_all, get, parallel, put, put_file, stat
 from lakevilla.store.location import is_external, parse_location
+from lakevilla.store.scratch import on_scratch, scratch_root
 
 #: The size of one request, and that of the largest object that is copied in memory.
 _PART_BYTES = 16 * 1024 * 1024
@@ -46,10 +48,15 @@ def _copied(source: str, key: str) -> Program[bool]:
         found = yield from get(source)
         if not isinstance(found, Found):
             return False
-        return isinstance((yield from put(key, found.body, ANY)), Stored)
-    handle, path = tempfile.mkstemp(prefix="lakevilla-backup-")
+        outcome = yield from put(key, found.body, ANY)
+        if isinstance(outcome, Unknown):
+            raise StoreError(f"could not store {key} ({outcome.reason}): try again")
+        return True
+    directory = scratch_root()
+    with on_scratch(directory):
+        handle, path = tempfile.mkstemp(prefix="lakevilla-backup-", dir=directory)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with on_scratch(directory), os.fdopen(handle, "wb") as file:
             for start in range(0, info.size, _PART_BYTES):
                 part = yield from get(source, byte_range=(start, start + _PART_BYTES))
                 if not isinstance(part, Found):
