@@ -62,7 +62,12 @@ def store_again(context: Context, closed: Head, epoch: str) -> Program[None]:
     reopened = first_head(
         closed,
         BranchEpoch(
-            epoch, before.name, before.ref_id, before.base, separate_bases=before.separate_bases
+            epoch,
+            before.name,
+            before.ref_id,
+            before.base,
+            separate_bases=before.separate_bases,
+            earlier=before.earlier,
         ),
         closed.tables,
         closed.names,

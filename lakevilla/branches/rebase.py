@@ -318,8 +318,10 @@ def moved_to(
     sealed = yield from at_home(base.epoch, seal_commit(txn))
     txn.context.keep_commit(sealed.digest, sealed.commit)
     following = yield from at_home(base.epoch, _following(txn, held, sealed))
-    head = msgspec.structs.replace(following, replacement=first.replacement)
-    return Moved(head, _epochs_named(sealed.commit), [at_home(base.epoch, upload(txn, sealed))])
+    named = _epochs_named(sealed.commit)
+    epoch = msgspec.structs.replace(epoch, earlier=tuple(sorted(named - {epoch.id})))
+    head = msgspec.structs.replace(following, replacement=first.replacement, epoch=epoch)
+    return Moved(head, named, [at_home(base.epoch, upload(txn, sealed))])
 
 
 def _begun(own: Context, held: HeldHead, owner: str) -> TransactionState:

@@ -235,7 +235,8 @@ class BranchEpoch(msgspec.Struct, frozen=True, omit_defaults=True):
     branch was made from. ``closed``: the reason why nothing can be committed in this epoch any
     more. A branch that is ``moved`` continues in another epoch (docs/design/0034-rebase.md).
     ``keyed``: a commit of the branch has an idempotency key. ``separate_bases``: the base keeps
-    states of tables in objects of their own (docs/design/0037-upkeep.md).
+    states of tables in objects of their own (docs/design/0037-upkeep.md). ``earlier``: the epochs
+    whose files the first HEAD of this one names. Those of a restored branch had another id.
     """
 
     id: str
@@ -245,6 +246,7 @@ class BranchEpoch(msgspec.Struct, frozen=True, omit_defaults=True):
     closed: Literal["", "deleted", "moved"] = ""
     keyed: bool = False
     separate_bases: bool = msgspec.field(default=False, name="apart")
+    earlier: tuple[str, ...] = ()
 
     @property
     def begins_with_base(self) -> bool:

@@ -411,8 +411,8 @@ def _of_branch(
     was_its_state = own.closed or base.epoch == newest
     if entry.base != epoch.base and not (was_its_state and entry.base.made > epoch.base.made):
         return None  # it is the base of an earlier epoch, or of a change that was not completed
-    others = tuple(name for name in family if name != newest)
-    entry = msgspec.structs.replace(entry, id=epoch.ref_id, epochs=(*others, newest))
+    others = {*family, *epoch.earlier} - {newest}
+    entry = msgspec.structs.replace(entry, id=epoch.ref_id, epochs=(*sorted(others), newest))
     if entry.base != epoch.base and epoch.base in bases:
         # The branch's commits are relative to the epoch's base, which is therefore needed as well.
         entry = msgspec.structs.replace(entry, base=epoch.base, synced=entry.base)

@@ -277,3 +277,17 @@ def test_refs_come_back_where_another_client_has_made_a_log_anew(
         lake.gc()
         lake.merge("etl", on_conflict="theirs")
         assert ("ham", 2) in rows_of(lake, "stock")
+
+
+def test_a_rebuilt_head_keeps_the_files_of_a_restored_branch(local_place: Place) -> None:
+    """They are in the directory of an epoch that the branch had under another id."""
+    target, before = backed_up(local_place)
+    shutil.rmtree(Path(local_place.root) / "stock")
+    lv.restore(target, local_place.root, in_place=True)
+    with local_place.connect() as lake:
+        lake.recover(confirm_head=True)
+    lv.restore(target, local_place.root, in_place=True)
+    with local_place.connect() as lake:
+        lake.recover(confirm_head=True)
+        lake.gc()
+        assert shown(lake)["etl"] == before["etl"]
