@@ -84,18 +84,20 @@ def backup(context: Context, target: str, owner: str, *, hashes: bool = False) -
     if held is None:
         raise InvalidOperation(f"backup: {context.root} has no lake yet: nothing to back up")
     head = held.head
-    keys = sorted((yield from sizes_below(target)))
+    there = yield from sizes_below(target)
+    keys = sorted(there)
     yield from own_target(target, head.lake_id, head.former, context.root, context.ids, keys)
     for attempt in range(_TRIES):
         name = f"{PIN}{context.ids.nonce()[:16]}"
         entry, pinned = yield from _pinned(context, name, target, owner)
         try:
-            found = yield from _copied(context, target, entry, pinned, hashes=hashes)
+            found = yield from _copied(context, target, entry, pinned, there, hashes=hashes)
         except LakeVillaError as error:
             yield from unpin(context, name)
             # The next try has a tag of its own: what a ref has lost may be in main by now.
             if not isinstance(error, RefNotFound | VersionNotFound) or attempt == _TRIES - 1:
                 raise
+            there = yield from sizes_below(target)  # with what was copied
         else:
             yield from unpin(context, name)
             break
@@ -150,9 +152,17 @@ class _Copying:
 
 
 def _copied(
-    context: Context, target: str, pin: RefEntry, head: Head, *, hashes: bool
+    context: Context,
+    target: str,
+    pin: RefEntry,
+    head: Head,
+    there: Mapping[str, int],
+    *,
+    hashes: bool,
 ) -> Program[Backup]:
     """Copy one state of the lake, and store its manifest last.
+
+    ``there``: the objects that the target has, with their sizes.
 
     The refs are those of the HEAD that has got the tag. A branch that a later commit has merged
     would be in the backup without its changes, which main does not have in it either.
@@ -165,7 +175,6 @@ def _copied(
     base = yield from load_base(pin.base)
     tables = yield from _tables(context, copying, AtBase(base), hashes=hashes)
     refs = yield from _refs(context, head, copying, hashes=hashes)
-    there = yield from sizes_below(target)
     before = manifest_names(list(there))
     last = None if not before else (yield from load_manifest(target, before[-1]))
     copied = yield from _copy(context, target, copying.needed, there)
