@@ -5,18 +5,18 @@ from __future__ import annotations
 import base64
 import logging
 import random
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import boto3
 
 import lakevilla as lv
+from tests.support.loopback import answering
 
 #: The mark of a planted secret; the second is how it looks in base 64, as account keys are.
 MARK = "hunter2hunter2hunter2"
@@ -147,15 +147,8 @@ def repeating(draw: random.Random) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(Server) as address:
+        yield address
 
 
 def connected(draw: random.Random, endpoint: str, on_event: Callable[[Any], None]) -> lv.Lake:

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -31,6 +31,8 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
+
+from tests.support.loopback import answering
 
 #: Headers of the connection, and not of the request.
 _OF_CONNECTION = frozenset(
@@ -107,15 +109,8 @@ def recording(uri: str, root: str, target: Path) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(Recorder) as address:
+        yield address
     reports = [one for one in known if one[0].path.endswith("/metrics")]
     kept = [one for one in known if one not in reports[1:]]
     _note_what_is_used(kept)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from lakevilla.store.base import (
 )
 from tests.contract.atomicity.conftest import Open
 from tests.fixtures.servers import Server
+from tests.support import loopback
 from tests.support.places import Place
 from tests.support.tables import contents
 
@@ -98,15 +98,8 @@ def answering(status: int, code: str) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with loopback.answering(Handler) as address:
+        yield address
 
 
 def options(endpoint: str) -> dict[str, str]:
