@@ -68,6 +68,7 @@ from lakevilla.store.base import (
     Unchanged,
 )
 from lakevilla.store.location import Location, check_key, in_account, root_location
+from lakevilla.store.redaction import without
 
 # -------------------- object store
 #
@@ -466,9 +467,6 @@ _OPTION = re.compile(r"[a-z0-9_.-]+")
 _OPTION_NAMED = re.compile(r"Configuration key: '([^']*)'")
 _MISSING_KEY = re.compile(r"Missing (SecretAccessKey|AccessKeyId)")
 _KEY_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-_LINE = "\n"
-#: Shorter values of options are switches and numbers, which a message may repeat.
-_LEAST_SECRET = 6
 _memories: dict[str, MemoryStore] = {}
 
 # A backend has one client of its endpoint, with its connections. The lakes of a process share the
@@ -632,9 +630,9 @@ def _not_opened(provider: str, name: str, reason: str) -> InvalidOperation:
             "AZURE_STORAGE_ACCOUNT_NAME in storage_options or in the environment, or write "
             f"abfss://{name}@account.dfs.core.windows.net/path"
         )
+    first_line = reason.partition("\n")[0]
     return InvalidOperation(
-        f"the store {provider}://{name} cannot be opened: {reason.partition(_LINE)[0]}; "
-        f"correct storage_options"
+        f"the store {provider}://{name} cannot be opened: {first_line}; correct storage_options"
     )
 
 
@@ -645,11 +643,8 @@ def _without_values(text: str, provider: str, config: Mapping[str, str]) -> str:
         for name, value in os.environ.items()
         if name.lower().startswith(PREFIXES[provider])
     }
-    values = {value: name for name, value in {**environment, **config}.items()}
-    for value in sorted(values, key=len, reverse=True):
-        if len(value) >= _LEAST_SECRET:
-            text = text.replace(value, f"(the value of {values[value]})")
-    return text
+    options = {**environment, **config}
+    return without(text, ((value, f"the value of {name}") for name, value in options.items()))
 
 
 def _is_option(value: object) -> bool:

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
+from lakevilla.store.redaction import without
+
 _SECRET = re.compile(r"token|secret|key|passw|pwd|credential|sas|connection|auth", re.IGNORECASE)
-#: Shorter values are switches and names, which stand in other words too.
-_LEAST_LENGTH = 6
 
 
 def reason(error: Exception, properties: Mapping[str, object]) -> str:
@@ -22,10 +22,8 @@ def reason(error: Exception, properties: Mapping[str, object]) -> str:
 
 def without_secrets(text: str, properties: Mapping[str, object]) -> str:
     """Return a text with the names of properties in place of their secrets."""
-    for secret, name in sorted(_secrets(properties), key=lambda one: -len(one[0])):
-        if len(secret) >= _LEAST_LENGTH:
-            text = text.replace(secret, f"(from its property {name})")
-    return text
+    named = ((secret, f"from its property {name}") for secret, name in _secrets(properties))
+    return without(text, named)
 
 
 def _secrets(properties: Mapping[str, object], above: str = "") -> Iterator[tuple[str, str]]:
