@@ -339,19 +339,21 @@ class Refs:
     def _merge(self, state: State, who: int, name: str, client: Client) -> tuple[str, State]:
         entry, head = client.entry, client.head
         assert entry is not None
-        if head is None:
-            return "finds no HEAD", state.at(who, at="done")
-        if client.number != state.number:
-            blind = self.flaw == "blindmerge"
-            if not blind:  # the entry is compared in the very HEAD that is replaced
-                again = "start" if client.tries < 1 else "done"
-                return "loses the race", state.at(who, at=again, tries=client.tries + 1)
+        if head is None or head.closed:
+            return "finds no open branch", state.at(who, at="done")
         brings = tuple(one for one in head.state if one not in entry.since)
-        if not brings:
-            return "finds nothing to merge", state.at(who, at="done")
-        base = Base(state.number + 1, name, head.state)
+        base = Base(client.number + 1, name, head.state)
+        if client.at == "read":
+            if not brings:
+                return "finds nothing to merge", state.at(who, at="done")
+            stored = replace(state, bases=state.bases | {base})
+            return "stores its base", stored.at(who, at="replace")
+        if client.number != state.number and self.flaw != "blindmerge":
+            # The entry is compared in the very HEAD that is replaced.
+            again = "start" if client.tries < 1 else "done"
+            return "loses the race", state.at(who, at=again, tries=client.tries + 1)
         synced = entry if self.flaw == "nosync" else entry._replace(synced=base)
-        after = replace(state, main=state.main + brings, bases=state.bases | {base})
+        after = replace(state, main=state.main + brings)
         return "merges", after.with_entry(synced).at(who, at="done")
 
     def _rebase(

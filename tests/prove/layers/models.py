@@ -8,8 +8,14 @@ from models.__main__ import MODELS, check
 from models.checker import walk
 from tests.prove.layer_main import main
 from tests.prove.turn import Turn
-from tests.support.simulated.traced_head import TRACED, Traced
+from tests.support.simulated import traced_head, traced_refs
+from tests.support.simulated.traced_head import TracedHead
+from tests.support.simulated.traced_refs import TracedRefs
 
+_SCENARIOS = [
+    *((TracedHead, scenario) for scenario in traced_head.TRACED),
+    *((TracedRefs, scenario) for scenario in traced_refs.TRACED),
+]
 #: Large runs for each run that is followed.
 _RUNS = 20
 
@@ -53,13 +59,13 @@ def _walk(turn: Turn, name, model, number: int) -> None:
 
 
 def _follow(turn: Turn, seed: int) -> None:
-    scenario = TRACED[seed % len(TRACED)]
+    traced, scenario = _SCENARIOS[seed % len(_SCENARIOS)]
     command = (
-        'python -c "from tests.support.simulated.traced_head import Traced; '
-        f"Traced('{scenario}', {seed}).follow()\""
+        f'python -c "from {traced.__module__} import {traced.__name__}; '
+        f"{traced.__name__}('{scenario}', {seed}).follow()\""
     )
     try:
-        steps = Traced(scenario, seed).follow()
+        steps = traced(scenario, seed).follow()
     except AssertionError as error:
         notes = "\n".join(getattr(error, "__notes__", ()))
         turn.failed(seed, command, f"{scenario}: {error}\n{notes}")

@@ -1,30 +1,28 @@
-"""Traces of the model of HEAD on the code: real clients are led through the steps of the model.
+"""Traces of the model of HEAD on the code.
 
-After each step the store is compared with the model's state: the commits of HEAD in order, and the
-transactions in each version of the logs. A step of the model is a few requests of a client.
+Compared are the commits of HEAD in order, and the transactions in each version of the logs.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import re
 
 import pyarrow as pa
 
 from lakevilla.errors import ConflictError, ForeignConflict, TransactionAborted
-from lakevilla.global_log.head import HEAD_KEY, Head
-from lakevilla.store.codec import decode
+from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.read_write import append
 from lakevilla_testing.histories.attempts import SCHEMA
 from lakevilla_testing.histories.exhaustive import set_up_once
 from lakevilla_testing.tables import delta_writer
-from lakevilla_testing.world.following import Diverged, Leader
-from models.checker import walk
+from lakevilla_testing.world.following import Diverged
+from lakevilla_testing.world.scheduler import Simulation
 from models.head import TABLES, Foreign, State, Writer
 from models.head import Head as HeadModel
 from tests.support.simulated.commits import add_to, begin, end, lake, read
+from tests.support.simulated.traced import Traced
 
 #: The scenarios without faults and without helpers.
 TRACED = (
@@ -38,43 +36,23 @@ _ROW = pa.table({"id": [60], "balance": [0], "items": [""]}, schema=SCHEMA)
 _TXNS = re.compile(rb'"txns":(\[[^\]]*\])')
 
 
-class Traced:
-    """A run of the model, and the real clients that follow it."""
+class TracedHead(Traced):
+    """A run of the model of HEAD, and the real clients that follow it."""
 
     def __init__(self, scenario: str, seed: int, flaw: str = "") -> None:
-        self.scenario, self.seed, self.flaw = scenario, seed, flaw
-        self.path: list[str] = []
+        super().__init__(scenario, seed, flaw)
         self.names: dict[str, str] = {}
         self.told: dict[str, str] = {}
-        self.simulation = _lake()
-        self.leader = Leader(self.simulation)
 
-    def follow(self) -> int:
-        """Lead the clients along a run that is drawn; return how many steps were compared."""
-        model = HeadModel(self.flaw, faults=0, scenarios=(self.scenario,))
-        state = model.initial()
-        try:
-            for name, state in walk(model, random.Random(f"{self.scenario}/{self.seed}")):
-                if not self.path:
-                    self._begin(state)
-                else:
-                    self._step(name)
-                self.path.append(name)
-                self._compare(state)
-            wrong = {txn for txn, what in state.told if self.told[txn] != what}
-            if wrong:
-                raise Diverged(f"{wrong} were told something else")
-        except AssertionError as error:
-            error.add_note(f"after {' > '.join(self.path)}, at {name}; the requests:")
-            error.add_note("\n".join(map(str, self.simulation.trace)))
-            raise
-        finally:
-            self.simulation.dispose()
-        return len(self.path) - 1
+    def tables(self) -> Simulation:
+        return _lake()
+
+    def model(self) -> HeadModel:
+        return HeadModel(self.flaw, faults=0, scenarios=(self.scenario,))
 
     # -- clients ---------------------------------------------------------------------
 
-    def _begin(self, state: State) -> None:
+    def begin(self, state: State) -> None:
         self.clients = {
             actor.name: self.simulation.add(actor.name, self._program(actor))
             for actor in state.actors
@@ -111,7 +89,7 @@ class Traced:
 
     # -- steps -----------------------------------------------------------------------
 
-    def _step(self, name: str) -> None:
+    def step(self, name: str) -> bool:
         who, _, what = name.partition(" ")
         client, leader = self.clients[who], self.leader
         if what in ("reads HEAD", "takes HEAD") or what.startswith("finds a newer HEAD"):
@@ -147,44 +125,37 @@ class Traced:
                 leader.until(client, lambda verb, key: False)
         elif what != "has committed":
             raise Diverged(f"no client can be led to {name}")
+        return True
 
     def _get_head(self, client) -> None:
         self.leader.until(client, lambda verb, key: key == HEAD_KEY)
-        self._expect(client, "get", HEAD_KEY, "found")
+        self.expect(client, "get", HEAD_KEY, "found")
 
     def _put(self, client, *, head: bool, outcome: str) -> None:
         following = self.leader.next_of(client)
         if following is None or not _is_put(*following, head=head):
             raise Diverged(f"{client.name} is at {following}")
-        self._expect(client, "put", following[1], outcome)
-
-    def _expect(self, client, verb: str, key: str, outcome: str) -> None:
-        line = self.leader.once(client)
-        found = line.verb.startswith(verb) and line.key == key and line.outcome.startswith(outcome)
-        if not found:
-            raise Diverged(f"not {verb} {key} {outcome}, but {line}")
+        self.expect(client, "put", following[1], outcome)
 
     # -- what is compared --------------------------------------------------------------
 
-    def _compare(self, state: State) -> None:
+    def compare(self, state: State) -> None:
         wanted = [_kind(one.txn) for one in state.head.commits]
-        found = self._commits()
-        if found != wanted:
-            raise Diverged(f"HEAD has {found}, and the model {wanted}")
+        self.same("commits of HEAD", self._commits(), wanted)
         for table in TABLES:
             logged = self._logged(table)
             entries = [[_kind(one) for one in entry.ids] for entry in state.log(table)[1:]]
             expected = [[one for one in ids if one != "reconcile"] for ids in entries]
-            if logged != expected:
-                raise Diverged(f"{table} has {logged}, and the model {expected}")
+            self.same(f"the log of {table}", logged, expected)
+
+    def compare_ends(self, state: State) -> None:
+        for txn, what in state.told:
+            self.same(f"{txn} was told", self.told.get(txn), what)
 
     def _commits(self) -> list[str]:
-        stored = self.simulation.store.objects.get(HEAD_KEY)
-        assert stored is not None
-        head = decode(HEAD_KEY, stored.body, Head)
         return [
             "reconcile" if one.kind == "reconcile" else self.names[one.txn]
-            for one in head.commits
+            for one in self.head().commits
             if one.kind == "reconcile" or one.txn in self.names
         ]
 
