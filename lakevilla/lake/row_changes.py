@@ -15,7 +15,7 @@ from lakevilla.engines.base import FileNamer, TableInput, Written
 from lakevilla.engines.deletes import can_be_marked, mark, rows_marked
 from lakevilla.errors import LakeVillaError
 from lakevilla.formats.base import REPLACED, Change, TableSnapshot
-from lakevilla.formats.delta.deletion_vectors import RowIndices, among, united
+from lakevilla.formats.delta.deletion_vectors import RowIndices, among, paths_of, united
 from lakevilla.formats.files import (
     FILES_SCHEMA,
     ChangeFile,
@@ -106,7 +106,8 @@ def judge(
                 [
                     file_key(view.location, path)
                     for view, files in ((old, removed), (new, added))
-                    for path in files["path"].to_pylist()
+                    for file in data_files(files)
+                    for path in paths_of(view.location, file)
                 ]
             )
         ):

@@ -356,6 +356,17 @@ def unsettled(published: Layout, seen: Layout, now: Layout) -> dict[Ids, Ids]:
     }
 
 
+def renamed(published: Layout, seen: Layout, now: Layout) -> Path | None:
+    """Return the first column of ``seen`` that has another name in ``now``, or is gone.
+
+    Columns that only decided commits had are left out: they may be other ones by now.
+    """
+    settled = {ids for _, ids in fields(published)}
+    return next(
+        (path for path, ids in fields(seen) if ids in settled and path_of(now, ids) != path), None
+    )
+
+
 def renumber(operation: Operation, all_moves: Mapping[str, Mapping[Ids, Ids]]) -> Operation:
     """Return the operation with the present ids of fields in place of those that have changed."""
     if not any(all_moves.values()):

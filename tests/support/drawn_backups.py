@@ -72,8 +72,8 @@ class DrawnBackup:
         root = self.place.root if in_place else beside(self.place.root, "restored")
         if in_place:
             self._damage()
-        with suppress(lv.LakeVillaError):  # a lake that is damaged
-            with self.place.connect() as lake:
+        if Path(self.place.root).exists():  # else a client would begin another lake there
+            with suppress(lv.LakeVillaError), self.place.connect() as lake:
                 self._change(lake)
 
         def restores(lake: lv.Lake) -> object:

@@ -48,6 +48,7 @@ from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
 from lakevilla.sql.expressions.tree import Expr
 from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.binding import renamed
 from lakevilla.sublogs.operations import (
     Alter,
     Append,
@@ -509,31 +510,55 @@ def _reads(
         examination.behind[table] += examination.lenient.get(table, 0)
 
 
-def catch_up(txn: TransactionState, beside: Sequence[Program[T]] = ()) -> Program[list[T]]:
+def catch_up(
+    txn: TransactionState, beside: Sequence[Program[T]] = (), *, midway: bool = False
+) -> Program[list[T]]:
     """Move the transaction to the newest HEAD; redo the operations that are in conflict there.
 
     The programs ``beside`` run in the same round as the read of HEAD; their results are returned.
+    ``midway``: the caller has further statements, which use the names of columns that it knows.
 
     Raises
     ------
     ConflictError
-        Another client has changed what the caller has read.
+        Another client has changed what the caller has read, or, midway, the names of columns.
     """
     with during("validate"):
-        return (yield from _catch_up(txn, beside))
+        return (yield from _catch_up(txn, beside, midway=midway))
 
 
-def _catch_up(txn: TransactionState, beside: Sequence[Program[T]]) -> Program[list[T]]:
+def _catch_up(
+    txn: TransactionState, beside: Sequence[Program[T]], *, midway: bool
+) -> Program[list[T]]:
     parts: list[Program[Any]] = [_newest(txn), *beside]
     held, *others = yield from parallel(parts)
     txn.check_not_fenced(held.head)
     examination = yield from examine(txn, held.head, exact=True)
     if examination.conflict is None:
         examination.conflict = yield from changed_branch(txn, held.head)
+    if examination.conflict is None and midway:
+        examination.conflict = _other_names(txn, examination)
     if examination.conflict is not None:
         raise txn.fail(examination.conflict)
     yield from rebase(txn, held, examination)
     return others
+
+
+def _other_names(txn: TransactionState, examination: Examination) -> ConflictError | None:
+    """Return a conflict if a table that the transaction has changed has other columns by now.
+
+    Its operations follow their fields, and the caller's next statement would go by names.
+    """
+    for table in dict.fromkeys(done.table for done in txn.work.done):
+        working, new = txn.work.tables.get(table), examination.views.get(table)
+        if working is None or new is None:
+            continue
+        old = working.view
+        path = renamed(old.base.layout, old.snapshot.layout, new.snapshot.layout)
+        if path is not None:
+            name = ".".join(path)
+            return conflict(txn, table, f"its column {name} was renamed or dropped meanwhile")
+    return None
 
 
 def _newest(txn: TransactionState) -> Program[HeldHead]:

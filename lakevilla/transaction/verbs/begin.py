@@ -64,4 +64,4 @@ def take_turn(txn: TransactionState, locations: Sequence[str]) -> Program[None]:
         held = txn.bound.held or txn.context.held
         waited = yield from wait_for_turn(txn, None if held is None else held.head)
         if waited and txn.bound.is_bound:
-            yield from catch_up(txn)
+            yield from catch_up(txn, midway=True)

@@ -323,7 +323,7 @@ def _confirm(txn: TransactionState) -> Program[None]:
     with during("version"):
         held = yield from txn.context.head()
     if held is not txn.bound.held:
-        yield from catch_up(txn)
+        yield from catch_up(txn, midway=True)
 
 
 def _enter_further(

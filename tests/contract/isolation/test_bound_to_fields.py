@@ -181,6 +181,21 @@ def test_writes_follow_the_columns_that_another_transaction_has_renamed(bank: Pl
     assert rows(bank) == [{"x": 1, "a": 12}, {"x": 7, "a": 70}]
 
 
+def test_a_transaction_moves_to_no_state_in_which_its_columns_have_other_names(bank: Place) -> None:
+    with bank.connect() as lake, bank.connect() as rival:
+        txn = lake.transaction(features=lv.Feature.R | lv.Feature.CT)
+        txn.update(TABLE, {"b": 11}, where="a = 1")
+        txn.update(TABLE, {"b": 21}, where="a = 2")
+        with rival.transaction(features=lv.Feature.R | lv.Feature.I) as other:
+            swap(other)
+        # There, "a" is another column than in the updates.
+        with pytest.raises(lv.ConflictError, match="its column a was renamed or dropped"):
+            for _ in range(3):
+                txn.append("log", {"n": [1]})
+                txn.read(TABLE, where="a = 1")
+        txn.abort()
+
+
 def test_the_conflict_over_a_column_that_another_transaction_drops_names_it(bank: Place) -> None:
     with bank.connect() as lake:
         txn = lake.transaction()

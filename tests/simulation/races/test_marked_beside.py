@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from lakevilla.errors import ForeignConflict
+from lakevilla.formats.files import holds_vectors
 from lakevilla.transaction.commit.commit import commit
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import COLUMNS
@@ -92,6 +93,19 @@ def test_a_commit_that_has_marked_the_same_row_is_performed_again(form):
     with pytest.raises(ForeignConflict, match="replayed on the changed rows"):
         process.finish()
     assert settled(simulation)["a"] == expected(_0=106)
+
+
+@of_both
+def test_a_commit_is_performed_again_if_other_clients_have_cleaned_up_its_marks(form):
+    simulation = lake(form=form)
+    before = set(simulation.store.objects)
+    Process(simulation, one_update(5)).until(LOGS[form])
+    written = [key for key in set(simulation.store.objects) - before if holds_vectors(key)]
+    marks(simulation, 2, form=form)
+    for key in written:  # no log names them yet
+        del simulation.store.objects[key]
+    assert written
+    assert settled(simulation)["a"] == expected(_0=105, _2=101)
 
 
 def test_a_commit_is_performed_again_if_a_row_now_fits_its_predicate():
