@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from tests.prove.campaign import Ended, add, line, load, next_layer, total
+from tests.prove.campaign import Ended, add, counts, line, load, next_layer, total
 from tests.prove.layers import LAYERS, Layer
 from tests.prove.page import page
 from tests.prove.turn import PLANTED_BUG, Failure, Report, read_report
@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--new", action="store_true", help="forget the campaign so far")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--directory", type=Path, default=ROOT / ".cache" / "prove")
+    parser.add_argument(
+        "--counts", action="store_true", help="print the counts so far in Markdown, and end"
+    )
     given = parser.parse_args(arguments)
     if given.planted and given.planted not in (bugs := _planted_bugs()):
         near = get_close_matches(given.planted, bugs) or ["`python -m lakevilla_testing planted`"]
@@ -70,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     layers = [layer for layer in LAYERS if not given.layers or layer.name in given.layers]
     before = load(directory / "turns.jsonl")
+    if given.counts:
+        print(counts(layers, before))
+        return 0
     environment = {**os.environ, PLANTED_BUG: given.planted}
     turns = list(before)
     stopped = _tell_all(

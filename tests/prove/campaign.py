@@ -113,3 +113,17 @@ def line(layer: str, done: Total) -> str:
     if done.failures:
         found = f"{'; '.join(parts) or 'nothing searched'}: {len(done.failures)} FAILED"
     return f"{layer:{_WIDEST}} {done.seconds / 60:6.1f} min: {found}"
+
+
+def counts(layers: Sequence[Layer], turns: Sequence[Ended]) -> str:
+    """Return what each layer has searched, and what failed in it, as a table in Markdown."""
+    rows = []
+    for layer in layers:
+        done = total(turns, layer.name)
+        searched = "; ".join(f"{many:,} {what}" for what, many in sorted(done.searched.items()))
+        fired = f"{done.fired.total():,} of {len(done.fired)} kinds" if done.fired else "none"
+        searched = searched or (f"left out: {done.left_out}" if done.left_out else "nothing yet")
+        minutes = f"{done.seconds / 60:,.0f}"
+        rows.append(f"| `{layer.name}` | {minutes} | {searched} | {fired} | {len(done.failures)} |")
+    head = "| layer | minutes | searched | faults that fired | failures |\n|---|---|---|---|---|"
+    return "\n".join((head, *rows))

@@ -10,7 +10,7 @@ import pytest
 
 from lakevilla_testing.planted import __main__ as planted
 from tests.prove import __main__ as prove
-from tests.prove.campaign import Ended, add, line, load, next_layer, total
+from tests.prove.campaign import Ended, add, counts, line, load, next_layer, total
 from tests.prove.layers import LAYERS, Layer
 from tests.prove.page import page
 from tests.prove.turn import PLANTED_BUG, Failure, Report, Turn, read_report
@@ -39,6 +39,15 @@ def test_a_layer_that_can_not_run_has_its_turn_once():
     assert next_layer([FAST, SLOW], turns, []) == SLOW
     assert next_layer([FAST, SLOW], turns, ["slow"]) is None
     assert line("fast", total(turns, "fast")) == f"{'fast':18} left out: Java is missing"
+
+
+def test_the_counts_of_a_campaign_have_a_row_a_layer():
+    turns = [ended("fast", 90.0), ended("fast", 90.0, failures=[failure()])]
+    rows = counts([FAST, SLOW], turns).splitlines()[2:]
+    assert rows == [
+        "| `fast` | 3 | 8 histories | 4 of 1 kinds | 1 |",
+        "| `slow` | 0 | nothing yet | none | 0 |",
+    ]
 
 
 def test_a_campaign_goes_on_with_the_turns_and_seeds_of_the_run_before(tmp_path):
