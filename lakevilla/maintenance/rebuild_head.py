@@ -47,7 +47,8 @@ from lakevilla.global_log.repo import (
     load_names,
     load_refs,
     load_tables,
-    store_leaves,
+    maps_of,
+    store_leaves_of,
 )
 from lakevilla.lake.context import Context, Tail, refuse_foreign_head
 from lakevilla.lake.frozen.mounts import mount_in, mounted_id, places_of
@@ -224,7 +225,9 @@ def _rebuilt(
         head = with_policy(head, chosen.policy)
     # Delete proposals: they name replacement numbers that the new HEAD will use again.
     yield from clear_inbox()
-    yield from store_leaves(head)
+    # Their number is not that of the new HEAD: if this client dies here, they must be no sign of a
+    # HEAD that was newer than the one that is there, or that a user restores.
+    yield from store_leaves_of(maps_of(head), left.made + 1, head.home)
     outcome = yield from put(head_key(head), encode(head), condition)
     if not isinstance(outcome, Stored):
         why = outcome.reason if isinstance(outcome, Unknown) else "another client stored one"

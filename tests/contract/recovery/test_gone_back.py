@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from typer.testing import CliRunner
 import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.ids import Ids
+from lakevilla_testing.damage.scene import small_objects
 from tests.support.inside import inside
 from tests.support.places import Place, make_place
-from tests.support.stores import Later
+from tests.support.stores import Dying, Later
 from tests.support.tables import values
 
 HEAD = "_lakevilla/HEAD.json"
@@ -299,6 +301,30 @@ def test_foreign_tables_below_a_root_are_not_taken_for_a_lost_lake(one_place: Pl
         assert not lake.exists()
         lake.create_table("z", [{"id": 1}])
         assert values(lake.read("z")) == [1]
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["reset_head", "rebuild_head"])
+def test_a_rebuild_that_dies_leaves_no_sign_of_a_newer_head(one_place: Place, force: bool) -> None:
+    left: set[str] = set()
+    with small_objects():
+        with one_place.connect() as lake:
+            for number in range(3):
+                lake.create_table(f"t{number}", [{"id": number}])
+        for writes in range(20):
+            before, number = state_of(one_place).keys(), head_of(one_place)["replacement"]
+            options = {"rebuild_head": True, "force": True} if force else {"reset_head": number}
+            with one_place.connect() as dying:
+                inside(dying).store = Dying(inside(dying).store, writes)
+                with suppress(Dying.Death):
+                    dying.recover(**options)
+            if head_of(one_place)["replacement"] != number:
+                break
+            left |= state_of(one_place).keys() - before
+            with one_place.connect() as lake:
+                lake.run(lambda txn: txn.append("t0", [{"id": 9}]))
+                assert lake.recover().ok
+                lake.tag(f"tag{writes}")
+    assert any("/leaves/" in key for key in left)
 
 
 def test_a_reset_head_fences_all_that_the_head_before_it_has_fenced(one_place: Place) -> None:
