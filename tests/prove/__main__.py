@@ -200,9 +200,10 @@ def _end(one: Running, commit: str, stopped: bool = False) -> Ended:
     if not ended_well and not stopped:
         log = one.report.with_suffix(".log").read_text(errors="replace")
         command = f"python -m tests.prove.layers.{one.layer.name} --seed {one.first_seed}"
-        report.failures.append(
-            Failure(one.first_seed, command, f"the process ended with status {status}\n{log}")
-        )
+        how = f"the process ended with status {status}"
+        if status == -signal.SIGKILL:
+            how = f"the process was killed: it went on for {GRACE:.0f} seconds after its turn"
+        report.failures.append(Failure(one.first_seed, command, f"{how}\n{log[-8000:]}"))
     seconds = time.monotonic() - one.began
     return Ended(one.layer.name, commit, time.time(), seconds, one.first_seed, report)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+import sys
 from datetime import date, timedelta
 
 import pytest
@@ -17,10 +17,10 @@ _RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TES
 
 
 class Counted:
-    """A plugin of pytest that counts tests and keeps failures."""
+    """A plugin of pytest that counts tests in the turn, and keeps failures."""
 
-    def __init__(self) -> None:
-        self.passed: Counter[str] = Counter()
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
         self.failures: list[tuple[str, str]] = []
         #: Of files that can't be read: pytest then runs no test at all.
         self.errors: list[str] = []
@@ -29,11 +29,17 @@ class Counted:
         if report.failed:
             self.errors.append(f"{report.nodeid}: {report.longrepr}")
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        # The log of a turn that is killed says where it was.
+        print(nodeid, file=sys.__stderr__, flush=True)
+        self._turn.write_at_times()
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failures.append((report.nodeid, str(report.longrepr)))
         elif report.when == "call" and report.passed:
-            self.passed["/".join(report.nodeid.split("/")[1:3]).partition(".py")[0]] += 1
+            folder = "/".join(report.nodeid.split("/")[1:3]).partition(".py")[0]
+            self._turn.count(f"tests of {folder}")
 
 
 def run_tests(turn: Turn, paths: list[str]) -> None:
@@ -44,7 +50,7 @@ def run_tests(turn: Turn, paths: list[str]) -> None:
     seed = turn.next_seed()
     drawn = (FIRST + timedelta(days=seed)).isoformat()
     options = ["--search", "whole", "--seeds", drawn]
-    counted = Counted()
+    counted = Counted(turn)
     order = ["--slice", str(seed), "--minutes", str(turn.seconds_left / 60)]
     usual = ["-q", "-m", "not soak and not integration"]
     with open(os.devnull, "w") as quiet, pytest.MonkeyPatch.context() as patch:
@@ -55,5 +61,3 @@ def run_tests(turn: Turn, paths: list[str]) -> None:
     if status not in _RAN:
         command = f"python -m pytest {' '.join((*options, *paths))}"
         turn.failed(seed, command, "\n".join(counted.errors) or f"pytest ended with {status!r}")
-    for folder, passed in counted.passed.items():
-        turn.count(f"tests of {folder}", passed)

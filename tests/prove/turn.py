@@ -63,7 +63,7 @@ class Turn:
         Ask between items of at most a few seconds. Each turn takes one seed, however long its layer
         has prepared: ``--seed 7 --seconds 1`` repeats seed 7.
         """
-        self._write_at_times()
+        self.write_at_times()
         has_time = time.monotonic() < self._until or self.report.next_seed == self._first_seed
         return has_time and len(self.report.failures) < _MOST_FAILURES
 
@@ -106,7 +106,8 @@ class Turn:
         os.replace(part, self._path)
         self._written = time.monotonic()
 
-    def _write_at_times(self) -> None:
+    def write_at_times(self) -> None:
+        """Write the report so far, if that was not done in the last seconds."""
         if time.monotonic() - self._written > _BETWEEN_WRITES:
             self.write()
 
