@@ -452,7 +452,7 @@ class NetChange:
     ``contract``: the metadata requires something else of data files, or the difference is unknown,
     which has the same effect. ``untold``: rows were changed in files that are in neither view,
     because they were added and removed in between. Then the ``dataChange`` of the remaining files
-    does not show whether rows have changed.
+    does not show whether rows have changed. ``by_lists``: no entry was read that would show it.
     """
 
     adds: Mapping[FileRef, DataFile]
@@ -460,10 +460,16 @@ class NetChange:
     contract: bool = False
     metadata: bool = False
     untold: bool = False
+    by_lists: bool = False
 
     @property
     def is_empty(self) -> bool:
         return not (self.adds or self.removes or self.contract or self.metadata)
+
+    @property
+    def may_be_moves(self) -> bool:
+        """True if the entries may show that files were only moved, where the lists do not."""
+        return self.by_lists and bool(self.removes)
 
     def only_moves(self, removed: Iterable[FileRef], added: Iterable[FileRef]) -> bool:
         """Return whether the given files were removed and added without a change of rows."""
@@ -476,6 +482,8 @@ class NetChange:
 
 #: The number of entries that are read in one round: an Iceberg table's may have megabytes.
 _AT_ONCE = 16
+#: With more unread entries between two views, their lists of files are compared first.
+_MANY_ENTRIES = 64
 _EVERYTHING = NetChange({}, {}, contract=True, metadata=True)
 
 
@@ -491,6 +499,43 @@ def change_of_definition(old: View, new: View) -> NetChange:
         return _EVERYTHING
     changed = old.snapshot.rules != new.snapshot.rules
     return NetChange({}, {}, contract=not _same_contract(old, new), metadata=changed)
+
+
+def change_of_lists(old: View, new: View, tail: Tail) -> Program[NetChange | None]:
+    """Return ``net_change`` by the two views' lists of files, if many entries between are unread.
+
+    A list has each file that is live, so the difference has the files of ``net_change``. That some
+    of them were only moved, it does not show. None if few entries are unread, or if a list can't be
+    read.
+    """
+    versions = range(old.placement.logged + 1, new.placement.logged + 1)
+    if sum(version not in tail.entries for version in versions) <= _MANY_ENTRIES:
+        return None
+    definition = change_of_definition(old, new)
+    if definition.contract or definition.metadata:
+        return definition
+    try:
+        before, after = yield from parallel([old.snapshot.files(), new.snapshot.files()])
+    except LakeVillaError as error:
+        if error.kind not in UNREADABLE:
+            raise
+        return None
+    was, now = _identities(before), _identities(after)
+    removed = before.filter(pc.invert(pc.is_in(was, value_set=now)))
+    added = after.filter(pc.invert(pc.is_in(now, value_set=was)))
+    removes = [removal(file) for file in data_files(removed)]
+    return NetChange(
+        {file.ref: file for file in data_files(added)},
+        {file.ref: file for file in removes},
+        untold=True,
+        by_lists=True,
+    )
+
+
+def _identities(files: pa.Table) -> pa.ChunkedArray:
+    """Return the identities of the rows of a ``FILES_SCHEMA`` table, as texts."""
+    vectors = pc.fill_null(files["dv_id"], "")
+    return pc.binary_join_element_wise(vectors, files["path"], "\n")
 
 
 def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[NetChange]:

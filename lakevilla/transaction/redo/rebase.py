@@ -207,7 +207,8 @@ class Examination:
     outdated, and how many versions were added to each (known under ``slack`` only). ``behind`` has
     the tables whose reads are outdated after the move, see ``Work.behind``. ``remarked`` has the
     numbers of operations that meet the changes only in files of which both have marked other rows
-    as deleted.
+    as deleted. ``is_rough``: lists of files alone were compared, and log entries may show that rows
+    were only moved.
     """
 
     head: Head | None = None
@@ -219,6 +220,7 @@ class Examination:
     lenient: dict[str, int] = field(default_factory=dict)
     behind: dict[str, int] = field(default_factory=dict)
     remarked: set[int] = field(default_factory=set)
+    is_rough: bool = False
 
 
 # -------------------- fetch

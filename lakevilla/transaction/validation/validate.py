@@ -17,6 +17,7 @@ allows write skew, and no other anomaly.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ from lakevilla.lake.row_changes import (
     Verdict,
     acted_on,
     change_of_definition,
+    change_of_lists,
     deleted_since,
     judge,
     net_change,
@@ -97,16 +99,38 @@ def examine(
     ``exact`` none is passed over. ``extending``: the transaction will go on at ``head``, not
     commit, so all its reads must be true there at any isolation level, and no rule is checked.
     """
-    examination = yield from _examined(txn, head, exact=exact, extending=extending)
+    look = _Look(exact, extending)
+    examination = yield from _examined(txn, head, look)
     if examination.passed and examination.conflict is None and examination.redo_from is not None:
         # A redo needs the newer state of all tables that an operation reads.
-        examination = yield from _examined(txn, head, exact=exact, extending=extending, whole=True)
+        examination = yield from _examined(txn, head, replace(look, whole=True))
+    if examination.is_rough and not _is_clear(txn, examination):
+        look = replace(look, whole=True, by_entries=True)
+        examination = yield from _examined(txn, head, look)
     return examination
 
 
-def _examined(
-    txn: TransactionState, head: Head | None, *, exact: bool, extending: bool, whole: bool = False
-) -> Program[Examination]:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The closeness of an examination; see ``examine``.
+
+    ``whole``: only tables to which the transaction merely appends are passed over. ``by_entries``:
+    all entries since the bound state are read. Else far states are compared by lists of files.
+    """
+
+    exact: bool
+    extending: bool
+    whole: bool = False
+    by_entries: bool = False
+
+
+def _is_clear(txn: TransactionState, examination: Examination) -> bool:
+    """Return whether the transaction can move to the newer state as it is."""
+    outcome = examination.conflict, examination.redo_from, examination.behind
+    return outcome == (None, None, txn.work.behind)
+
+
+def _examined(txn: TransactionState, head: Head | None, look: _Look) -> Program[Examination]:
     examination = Examination(head, behind=dict(txn.work.behind))
     nets: dict[str, NetChange] = {}
     if head is not None:
@@ -119,22 +143,21 @@ def _examined(
     created = {done.table for done in txn.work.done if isinstance(done.operation, Create)}
     for location in examined:
         made = location in created
-        net = yield from _table(
-            txn, head, location, examination, made=made, exact=exact, whole=whole
-        )
+        net = yield from _table(txn, head, location, examination, look, made=made)
         if examination.conflict is not None:
             return examination
         if net is not None:
             nets[location] = net
+            examination.is_rough = examination.is_rough or net.may_be_moves
     if head is not None:
         examination.conflict = yield from changed_catalog(
-            txn, head, examination, extending=extending
+            txn, head, examination, extending=look.extending
         )
         if examination.conflict is not None:
             return examination
     if not nets:
         return examination
-    if not extending:
+    if not look.extending:
         yield from _rules(txn, head, examination)
     if examination.conflict is None:
         yield from _operations(txn, nets, examination)
@@ -152,7 +175,9 @@ def _examined(
         examination.remarked.clear()
         yield from _operations(txn, nets, examination)
     if examination.conflict is None:
-        yield from _reads(txn, nets, examination, moving=exact or examination.redo_from is not None)
+        yield from _reads(
+            txn, nets, examination, moving=look.exact or examination.redo_from is not None
+        )
     return examination
 
 
@@ -161,10 +186,9 @@ def _table(
     head: Head | None,
     location: str,
     examination: Examination,
+    look: _Look,
     *,
     made: bool,
-    exact: bool,
-    whole: bool,
 ) -> Program[NetChange | None]:
     """Return the changes of one table since the bound state; None if none of them matters.
 
@@ -185,9 +209,9 @@ def _table(
                 txn, location, "it was dropped or replaced, and created again"
             )
         return None
-    if head is not None and not exact:
+    if head is not None and not look.exact:
         blind = only_appends(txn, location)
-        if (blind or not whole) and (yield from is_cleared(txn, head, location, tail)):
+        if (blind or not look.whole) and (yield from is_cleared(txn, head, location, tail)):
             examination.passed = examination.passed or not blind
             return None
     if state is not None and state.published > tail.tip:
@@ -217,7 +241,8 @@ def _table(
     examination.views[location] = new
     if only_appends(txn, location):
         return change_of_definition(old, new)
-    return (yield from net_change(txn.context, old, new, tail))
+    net = None if look.by_entries else (yield from change_of_lists(old, new, tail))
+    return (yield from net_change(txn.context, old, new, tail)) if net is None else net
 
 
 def _needs_a_look(

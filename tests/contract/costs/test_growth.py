@@ -593,3 +593,68 @@ def test_an_append_reads_no_entry_between_its_state_and_the_newest(
         other.run(lambda txn: txn.alter("t", add_columns={"more": "int"}))
         append(lake, lv.Feature.R | lv.Feature.I, 1)
         assert lake.table("t").read()["more"].to_pylist() == [None] * 28
+
+
+def _others(lake: lv.Lake, numbers: range) -> None:
+    for number in numbers:
+        rows = [{"id": number, "balance": 0}]
+        lake.run(partial(lv.Transaction.append, table="t", data=rows))
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_transaction_that_is_open_for_many_commits_reads_no_entry_of_most_of_them(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch, format: Literal["delta", "iceberg"]
+) -> None:
+    monkeypatch.setattr(row_changes, "_MANY_ENTRIES", 8)
+    monkeypatch.setattr(table_log, "_FAR", 8)
+    monkeypatch.setattr(head, "PAGE_LENGTH", 10)
+    monkeypatch.setattr(head, "COMMITS_IN_HEAD", 15)
+    costs = []
+    with local_place.connect() as lake, local_place.connect() as other:
+        lake.create_table("t", accounts(5), format=format)
+        for commits in (20, 60):
+            txn = lake.transaction()
+            txn.read("t", where="id = 1")
+            txn.update("t", {"balance": "balance + 1"}, where="id = 1")
+            _others(other, range(1000, 1000 + commits))
+            costs.append(cost(lake, txn.commit))
+        assert lake.table("t").read().num_rows == 85
+    few, many = costs
+    # A page of HEAD for ten commits; and a manifest for each commit, until a hundred are merged.
+    assert many.get <= few.get + 5 + (40 if format == "iceberg" else 0)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_transaction_that_is_far_behind_sees_by_the_entries_that_rows_were_only_moved(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch, format: Literal["delta", "iceberg"]
+) -> None:
+    monkeypatch.setattr(row_changes, "_MANY_ENTRIES", 2)
+    settings = lv.Settings(row_check_limit_bytes=0)
+    with local_place.connect(settings=settings) as lake, local_place.connect() as other:
+        lake.create_table("t", accounts(5), format=format)
+        _others(other, range(100, 103))
+        txn = lake.transaction()
+        txn.read("t", where="id = 1")
+        txn.append("t", [{"id": 500, "balance": 0}])
+        other.table("t").optimize()
+        _others(other, range(1000, 1006))
+        monkeypatch.setattr(table_log, "_FAR", 2)
+        txn.commit()
+        assert lake.table("t").read().num_rows == 15
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_transaction_that_is_far_behind_finds_that_a_row_which_it_has_read_was_changed(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch, format: Literal["delta", "iceberg"]
+) -> None:
+    monkeypatch.setattr(row_changes, "_MANY_ENTRIES", 2)
+    monkeypatch.setattr(table_log, "_FAR", 2)
+    with local_place.connect() as lake, local_place.connect() as other:
+        lake.create_table("t", accounts(5), format=format)
+        txn = lake.transaction()
+        txn.read("t", where="id = 1")
+        txn.append("t", [{"id": 500, "balance": 0}])
+        other.run(lambda txn: txn.update("t", {"balance": "balance + 1"}, where="id = 1"))
+        _others(other, range(1000, 1020))
+        with pytest.raises(lv.ConflictError, match="changed meanwhile"):
+            txn.commit()

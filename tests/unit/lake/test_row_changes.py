@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from lakevilla.formats.base import Change
+from lakevilla.formats.files import removal
 from lakevilla.formats.layout import TableAlteration
+from lakevilla.lake import row_changes
 from lakevilla.lake.context import Context
-from lakevilla.lake.row_changes import Verdict, judge, net_change, still_fits
+from lakevilla.lake.row_changes import Verdict, change_of_lists, judge, net_change, still_fits
 from lakevilla.lake.view import View, build_view
 from lakevilla.sql.expressions.parse import parse_predicate
 from lakevilla.store.effects import Program
@@ -148,3 +151,64 @@ def test_files_fit_a_changed_table_if_their_rows_need_not_meet_more(
     assert still_fits(old.layout, new.layout) == fits
     if "add_constraints" in request_:
         assert still_fits(new.layout, old.layout), "one that was taken away asks for less"
+
+
+def _random_change(source: random.Random, live: set[str], gone: set[str]) -> Change:
+    """Return a change that removes, adds and brings back some files; both sets follow it."""
+    out = set(source.sample(sorted(live), source.randint(0, min(2, len(live)))))
+    back = set(source.sample(sorted(gone), source.randint(0, min(1, len(gone)))))
+    new = {str(source.random()) for _ in range(source.randint(0, 2))}
+    live -= out
+    live |= new | back
+    gone |= out
+    gone -= back
+    return Change(
+        adds=tuple(data_file(path, 0, 9) for path in sorted(new | back)),
+        removes=tuple(removal(data_file(path, 0, 9)) for path in sorted(out)),
+    )
+
+
+@pytest.mark.cases(None)
+@pytest.mark.parametrize("seed", range(100))
+def test_two_lists_of_files_differ_by_the_files_of_the_net_change(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = random.Random(seed)
+    live, gone = {"a", "b", "c"}, set[str]()
+    context = by_hand.make_context()
+    by_hand.make_tail(context, [data_file(path, 0, 9) for path in sorted(live)])
+    old = viewed(context)
+    for _ in range(source.randint(1, 8)):
+        by_hand.with_entry(context, context.tails["t"], _random_change(source, live, gone))
+    new, tail = viewed(context), context.tails["t"]
+    exact = outcome(net_change(context, old, new, tail))
+    monkeypatch.setattr(row_changes, "_MANY_ENTRIES", -1)
+    by_lists = outcome(change_of_lists(old, new, tail))
+    assert by_lists is not None
+    assert by_lists.adds.keys() == exact.adds.keys()
+    assert by_lists.removes.keys() == exact.removes.keys()
+    assert (by_lists.contract, by_lists.metadata) == (exact.contract, exact.metadata)
+
+
+def test_lists_of_files_are_not_compared_while_the_entries_between_are_known() -> None:
+    context = by_hand.make_context()
+    by_hand.make_tail(context, (LOW,))
+    old = viewed(context)
+    by_hand.with_entry(context, context.tails["t"], Change(adds=(NEW,)))
+    assert outcome(change_of_lists(old, viewed(context), context.tails["t"])) is None
+
+
+def test_a_difference_of_lists_of_files_never_counts_as_rows_that_were_only_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(row_changes, "_MANY_ENTRIES", -1)
+    context = by_hand.make_context(row_check_limit_bytes=0)
+    by_hand.make_tail(context, (LOW, HIGH))
+    old = viewed(context)
+    moved = data_file("moved", 0, 9, data_change=False)
+    by_hand.with_entry(context, context.tails["t"], rewritten(LOW, moved, data_change=False))
+    net = outcome(change_of_lists(old, viewed(context), context.tails["t"]))
+    assert net is not None
+    assert net.may_be_moves
+    where = parse_predicate("id = 5")
+    assert outcome(judge(context, old, viewed(context), net, where)) is Verdict.CHANGED
