@@ -196,7 +196,8 @@ class Context:
     called with each record that the heartbeat shall renew from then on. ``replaces`` returns
     whether the store replaces an object under a condition, ``proposes`` whether commits may be
     proposed to other processes. ``groups`` has the groups that its transactions join. ``expected``
-    has the formats of tables that transactions create here, ``catalogs`` the keys of the pointers
+    has the formats of tables that transactions create here, ``past_states`` the one state of a
+    table whose log was not read otherwise, ``catalogs`` the keys of the pointers
     of tables that were opened by their names in catalogs, ``connected`` the names of the connected
     catalogs. ``is_callers`` returns whether the running thread itself has a transaction open.
     """
@@ -214,6 +215,7 @@ class Context:
     is_callers: Callable[[str], bool] = lambda txn_id: False
     held: HeldHead | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
+    past_states: dict[str, TableSnapshot] = field(default_factory=dict)
     expected: dict[str, FormatName] = field(default_factory=dict)
     catalogs: dict[str, str] = field(default_factory=dict)
     connected: tuple[str, ...] = ()
@@ -384,6 +386,7 @@ class Context:
             if known.head.lake_id != held.head.lake_id:
                 # The lake was removed and made again here: the cached logs are of other tables.
                 self.tails.clear()
+                self.past_states.clear()
                 self.expected.clear()
             elif known.head.replacement > held.head.replacement:
                 return

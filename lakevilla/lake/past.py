@@ -28,6 +28,7 @@ from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import (
     entry_at,
     first_entry,
+    keep_states,
     kept_entry,
     open_tail,
     probe,
@@ -334,12 +335,20 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
 
 def _view(context: Context, past: Past, location: str, state: TableState) -> Program[View]:
     """Return the view for ``view_at``; its errors state only the reason, without a remedy."""
+    whole = yield from _alone(context, past, location, state)
+    if whole is not None:
+        return _viewed(location, state, state.published, whole, state.published)
     tail = yield from open_tail(context, location, missing_ok=True)
     if tail.tip < state.published:
         tail = yield from probe(context, tail)
     if tail.tip < state.published:
         raise VersionNotFound(f"its log ends at version {tail.tip}")
-    whole = yield from _whole_in_log(context, past, tail, location, state.published)
+    known = context.past_states.pop(location, None)
+    if known is not None and known.version <= tail.tip and known.table_id == tail.snapshot.table_id:
+        keep_states(context, tail, {known.version: known})
+        tail = context.tails.get(location, tail)
+    opening = snapshot_at(context, tail, state.published)
+    whole = yield from _whole_in_log(past, location, state.published, opening)
     if whole is not None:
         return _viewed(location, state, state.published, whole, tail.tip)
     application = application_id(past.head)
@@ -389,8 +398,43 @@ def _viewed(
     return View(location, state, Placement(logged, overlay), parts, base, snapshot, tip)
 
 
+def _alone(
+    context: Context, past: Past, location: str, state: TableState
+) -> Program[TableSnapshot | None]:
+    """Return the log's state at ``published`` if that is all, and no log of the table was read yet.
+
+    A client that needs one old state reads that one alone, and not the newest. One that needs more
+    of them reads the newest, too, which shows where the log ends. None where any doubt is left.
+    """
+    if location in context.tails or state.published < 0:
+        return None
+    known = context.past_states.get(location)
+    if known is not None and (known.version, known.table_id) != (state.published, state.table_id):
+        return None
+    opening = _opened_alone(context, location, state) if known is None else _given(known)
+    return (yield from _whole_in_log(past, location, state.published, opening))
+
+
+def _opened_alone(context: Context, location: str, state: TableState) -> Program[TableSnapshot]:
+    try:
+        found = yield from context.formats[state.format].open_at(
+            location, location, state.published, catalog=state.catalog
+        )
+    except TableNotFound as error:
+        raise VersionNotFound(error.message, table=location) from error
+    if found.table_id != state.table_id:
+        raise VersionNotFound("another table is at the location", table=location)
+    context.past_states[location] = found
+    return found
+
+
+def _given(state: TableSnapshot) -> Program[TableSnapshot]:
+    yield from ()
+    return state
+
+
 def _whole_in_log(
-    context: Context, past: Past, tail: Tail, location: str, logged: int
+    past: Past, location: str, logged: int, opening: Program[TableSnapshot]
 ) -> Program[TableSnapshot | None]:
     """Return the log's state at ``logged`` if it has all commits up to the version; else None.
 
@@ -403,7 +447,7 @@ def _whole_in_log(
     if own and own[-1].tables[location].published >= logged:
         return None
     try:
-        base = yield from snapshot_at(context, tail, logged)
+        base = yield from opening
     except (VersionNotFound, CorruptObject):
         return None  # a later state may be kept
     done = base.application_version(application_id(past.head))

@@ -330,7 +330,9 @@ def is_made_again(context: Context, location: str) -> Program[bool]:
     Callers check this only after an error: it costs a LIST and a round of reads. If the present log
     can't be read, return False.
     """
-    tail = context.tails.get(location)
+    tail, past = context.tails.get(location), context.past_states.pop(location, None)
+    if tail is None and past is not None:
+        tail = Tail(location, past.version, {past.version: past})
     if tail is None or tail.tip < 0 or context.epoch:
         return False
     try:
@@ -502,7 +504,7 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[TableSnap
         raise VersionNotFound(
             f"table {tail.location} has no version {version}: {error.message}", table=tail.location
         ) from error
-    _keep_states(context, tail, {version: snapshot})
+    keep_states(context, tail, {version: snapshot})
     return snapshot
 
 
@@ -517,10 +519,10 @@ def load_snapshots(context: Context, tail: Tail, versions: Iterable[int]) -> Pro
         return
     table_format = _format(context, tail)
     found = yield from table_format.open_several(tail.location, tail.location, missing)
-    _keep_states(context, tail, found)
+    keep_states(context, tail, found)
 
 
-def _keep_states(context: Context, tail: Tail, found: Mapping[int, TableSnapshot]) -> None:
+def keep_states(context: Context, tail: Tail, found: Mapping[int, TableSnapshot]) -> None:
     """Cache states of a tail's log, unless another log is in its place by now."""
     current = context.tails.get(tail.location, tail)
     if found and _is_same_log(current, tail):

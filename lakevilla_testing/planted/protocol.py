@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.errors import VersionNotFound
 from lakevilla.global_log import repo
 from lakevilla.global_log.head import HEAD_KEY, split_page
 from lakevilla.global_log.keys import bound, key_object, new_record
@@ -606,6 +607,22 @@ def past_without_pending() -> Iterator[None]:
         return []
 
     with attribute(past, "_decided", none):
+        yield
+
+
+@planted(kinds=("lists", "transfer"))
+def old_state_alone_without_pending() -> Iterator[None]:
+    """A log's state that is read alone is shown also where it lacks commits of its time."""
+
+    def alone(context: Any, past_: Any, location: str, state: Any) -> Program[Any]:
+        if location in context.tails or state.published < 0:
+            return None
+        try:
+            return (yield from past._opened_alone(context, location, state))
+        except VersionNotFound:
+            return None
+
+    with attribute(past, "_alone", alone):
         yield
 
 

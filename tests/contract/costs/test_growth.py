@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -658,3 +659,49 @@ def test_a_transaction_that_is_far_behind_finds_that_a_row_which_it_has_read_was
         _others(other, range(1000, 1020))
         with pytest.raises(lv.ConflictError, match="changed meanwhile"):
             txn.commit()
+
+
+def test_a_cold_client_that_reads_one_old_version_does_not_read_the_newest(
+    local_place: Place,
+) -> None:
+    def opened(lake: lv.Lake, *versions: int) -> list[str]:
+        """Return the requests for the table's log that old versions take."""
+
+        def work() -> None:
+            for one in versions:
+                assert lake.snapshot(version=one).versions
+
+        found = [request for one in steps(lake, work) for request in one]
+        return [f"{kind} {key}" for kind, key in found if "_delta_log" in key]
+
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        first = lake.snapshot().version
+        append(lake, lv.Feature.R | lv.Feature.I, 58)
+        last = lake.snapshot().version
+    with local_place.connect() as lake:
+        once = opened(lake, first + 12)
+        assert len(once) == 5, "the pointer, a LIST, a checkpoint, and two entries above it"
+        assert opened(lake, first + 12) == [], "the client has kept the state"
+        assert lake.snapshot(version=first + 12).read("t").num_rows == 13
+        assert len(opened(lake, first + 24)) == 2 + 5 + 9, "the newest, too, at version 58"
+        assert opened(lake, first + 12, first + 24) == []
+        assert lake.snapshot(version=first + 24).read("t").num_rows == 25
+        assert lake.snapshot(version=last).read("t").num_rows == 59
+        append(lake, lv.Feature.R | lv.Feature.I, 1)
+        assert lake.table("t").read().num_rows == 60
+
+
+def test_a_table_that_another_client_has_made_again_since_an_old_version_was_read_is_named(
+    local_place: Place,
+) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", accounts(1))
+        version = lake.snapshot().version
+        append(lake, lv.Feature.R | lv.Feature.I, 2)
+    with local_place.connect() as reader:
+        assert set(reader.snapshot(version=version).versions) == {"t"}
+        shutil.rmtree(local_place.uri("t"))
+        local_place.write("t", pa.table({"id": list(range(7))}))
+        with pytest.raises(lv.LakeVillaError, match="table t is not kept as of global version"):
+            reader.snapshot(version=version).read("t")
