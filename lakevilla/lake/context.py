@@ -197,9 +197,9 @@ class Context:
     whether the store replaces an object under a condition, ``proposes`` whether commits may be
     proposed to other processes. ``groups`` has the groups that its transactions join. ``expected``
     has the formats of tables that transactions create here, ``past_states`` the one state of a
-    table whose log was not read otherwise, ``catalogs`` the keys of the pointers
-    of tables that were opened by their names in catalogs, ``connected`` the names of the connected
-    catalogs. ``is_callers`` returns whether the running thread itself has a transaction open.
+    table whose log was not read otherwise, ``catalogs`` the keys of the pointers of tables that
+    were opened by their names in catalogs, ``connected`` the names of the connected catalogs.
+    ``is_callers`` returns whether the running thread itself has a transaction open.
     """
 
     root: str
