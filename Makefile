@@ -127,7 +127,7 @@ PLANTED ?=
 NEW ?=
 
 prove: java azurite $(STAMP)
-	$(BIN)/python -m tests.prove --hours $(HOURS) $(if $(LAYERS),--layers $(LAYERS)) $(if $(PLANTED),--planted $(PLANTED)) $(if $(NEW),--new)
+	$(BIN)/python -m tests.prove --hours $(HOURS) $(if $(LAYERS),--layers $(LAYERS)) $(if $(PLANTED),--planted $(PLANTED)) $(if $(FIRST),--first) $(if $(NEW),--new)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@
 Layers take turns on all processors, each in a process of its own, as long as HOURS say. What they
 have done is in ``.cache/prove``: the next run goes on with other seeds, and adds to the counts.
 ``NEW=1`` begins a campaign anew. ``LAYERS="lists kills"`` runs some layers only; ``PLANTED=name``
-plants a bug first, for which a layer must fail.
+plants a bug first, for which a layer must fail. ``FIRST=1`` ends the run at the first failure.
 
 Each layer has a line in the end; the report, with plots, is ``.cache/prove/report.html``. A layer
 that fails prints its seed and the command that repeats it, and the run returns exit status 1.
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--layers", nargs="*", default=[], choices=[layer.name for layer in LAYERS])
     parser.add_argument("--planted", default="", metavar="BUG")
+    parser.add_argument("--first", action="store_true", help="end at the first failure")
     parser.add_argument("--new", action="store_true", help="forget the campaign so far")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--directory", type=Path, default=ROOT / ".cache" / "prove")
@@ -79,7 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     environment = {**os.environ, PLANTED_BUG: given.planted}
     turns = list(before)
     stopped = _tell_all(
-        _run(layers, given.hours * 3600, given.processes, directory, turns, environment)
+        _run(
+            layers,
+            given.hours * 3600,
+            given.processes,
+            directory,
+            turns,
+            environment,
+            ["--first"] if given.first else [],
+        )
     )
     failures = [(one.layer, fault) for one in turns[len(before) :] for fault in one.report.failures]
     print("\nstopped: the next run goes on from here" if stopped else "")
@@ -89,7 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.write_text(page(layers, turns, sys.version.split()[0]))
     print(f"\nthe report: {report}")
     for name, failure in failures:
-        print(f"\nFAILED: {name}, seed {failure.seed}\nrepeat it: {failure.command}")
+        after = f"after {failure.processor_seconds:.1f} seconds of processor"
+        print(f"\nFAILED: {name}, seed {failure.seed}, {after}\nrepeat it: {failure.command}")
         print("\n".join(failure.text.splitlines()[-30:]))
     if failures:
         return 1
@@ -117,8 +127,11 @@ def _run(
     directory: Path,
     turns: list[Ended],
     environment: dict[str, str],
+    options: Sequence[str],
 ) -> Generator[Ended, None, None]:
     """Run turns until the time is over, and yield each as it ends; ``turns`` grows by it.
+
+    With the option ``--first``, the first failure ends the campaign as well as its turn.
 
     What was under way when the campaign is stopped counts as far as it has reported.
     """
@@ -137,7 +150,8 @@ def _run(
                 if layer is None:
                     break
                 first_seed = max(0, total(turns, layer.name).next_seed)
-                running.append(_start(layer, first_seed, min(each, left), directory, environment))
+                took = min(each, left)
+                running.append(_start(layer, first_seed, took, directory, environment, options))
             if not running:
                 return
             for one in [one for one in running if _is_over(one)]:
@@ -147,6 +161,8 @@ def _run(
                 failed[one.layer.name] += bool(ended.report.failures)
                 add(directory / "turns.jsonl", ended)
                 yield ended
+                if "--first" in options and ended.report.failures:
+                    return
             time.sleep(0.2)
     finally:
         for one in running:
@@ -157,12 +173,18 @@ def _run(
 
 
 def _start(
-    layer: Layer, first_seed: int, seconds: float, directory: Path, environment: dict[str, str]
+    layer: Layer,
+    first_seed: int,
+    seconds: float,
+    directory: Path,
+    environment: dict[str, str],
+    options: Sequence[str],
 ) -> Running:
     report = directory / f"{layer.name}.json"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", f"tests.prove.layers.{layer.name}"]
     command += ["--seed", str(first_seed), "--seconds", str(seconds), "--report", str(report)]
+    command += options
     with (directory / f"{layer.name}.log").open("wb") as log:
         # In a group of its own: Ctrl-C is the campaign's, which ends all that the turn has started.
         process = subprocess.Popen(

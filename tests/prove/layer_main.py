@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.prove.turn import PLANTED_BUG, Turn
+from tests.prove.turn import MOST_FAILURES, PLANTED_BUG, Turn
 
 
 def main(run: Callable[[Turn], None]) -> None:
@@ -22,10 +22,12 @@ def main(run: Callable[[Turn], None]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--report", type=Path, default=Path(os.devnull))
+    parser.add_argument("--first", action="store_true", help="end at the first failure")
     given = parser.parse_args()
     shown = given.report == Path(os.devnull)
     report = Path(f"/tmp/turn-{os.getpid()}.json") if shown else given.report
-    turn = Turn(given.seed, given.seconds, report)
+    most = 1 if given.first else MOST_FAILURES
+    turn = Turn(given.seed, given.seconds, report, most)
     with ExitStack() as planted:
         _plant(planted, os.environ.get(PLANTED_BUG, ""))
         try:

@@ -52,7 +52,7 @@ def run_tests(turn: Turn, paths: list[str]) -> None:
     options = ["--search", "whole", "--seeds", drawn]
     counted = Counted(turn)
     order = ["--slice", str(seed), "--minutes", str(turn.seconds_left / 60)]
-    usual = ["-q", "-m", "not soak and not integration"]
+    usual = ["-q", "-m", "not soak and not integration", f"--maxfail={turn.most_failures}"]
     with open(os.devnull, "w") as quiet, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdout", quiet)
         status = pytest.main([*options, *order, *usual, *paths], plugins=[counted])

@@ -14,7 +14,7 @@ PLANTED_BUG = "LAKEVILLA_PLANTED"
 #: The time between two writes of a turn's report, in seconds.
 _BETWEEN_WRITES = 5.0
 #: A turn ends after so many failures: more of them say no more.
-_MOST_FAILURES = 5
+MOST_FAILURES = 5
 #: The most characters of a failure's text that a report keeps.
 _LONGEST_TEXT = 8_000
 
@@ -26,6 +26,8 @@ class Failure:
     seed: int
     command: str
     text: str
+    #: The seconds of processor that the turn had taken, with those of processes that have ended.
+    processor_seconds: float = 0.0
 
 
 @dataclass
@@ -48,7 +50,11 @@ class Turn:
     counts.
     """
 
-    def __init__(self, seed: int, seconds: float, report: Path) -> None:
+    def __init__(
+        self, seed: int, seconds: float, report: Path, most_failures: int = MOST_FAILURES
+    ) -> None:
+        #: The turn ends after so many failures.
+        self.most_failures = most_failures
         self._until = time.monotonic() + seconds
         self._path = report
         self._written = float("-inf")
@@ -65,7 +71,7 @@ class Turn:
         """
         self.write_at_times()
         has_time = time.monotonic() < self._until or self.report.next_seed == self._first_seed
-        return has_time and len(self.report.failures) < _MOST_FAILURES
+        return has_time and len(self.report.failures) < self.most_failures
 
     @property
     def seconds_left(self) -> float:
@@ -90,7 +96,8 @@ class Turn:
         if bug := os.environ.get(PLANTED_BUG):
             # Most programs plant nothing by themselves.
             command = command.replace("python -", f"python -m lakevilla_testing.planted {bug} -", 1)
-        self.report.failures.append(Failure(seed, command, text[-_LONGEST_TEXT:]))
+        took = sum(os.times()[:4])
+        self.report.failures.append(Failure(seed, command, text[-_LONGEST_TEXT:], took))
         self.write()
 
     def leave_out(self, reason: str) -> None:

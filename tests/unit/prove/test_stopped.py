@@ -34,6 +34,18 @@ def test_a_campaign_that_is_stopped_has_its_turns_and_its_report(tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
+def test_a_campaign_to_the_first_failure_ends_with_it(tmp_path):
+    command = [sys.executable, "-m", "tests.prove", "--hours", "1", "--layers", "lists"]
+    command += ["--processes", "1", "--directory", str(tmp_path)]
+    command += ["--planted", "not_validated", "--first"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    (turn,) = load(tmp_path / "planted" / "turns.jsonl")
+    (failure,) = turn.report.failures
+    assert failure.processor_seconds > 0
+    assert "seconds of processor" in ended.stdout
+
+
 @pytest.mark.parametrize("ends", [0, 1])
 def test_an_input_is_at_fault_only_if_it_ends_a_process_again(tmp_path, monkeypatch, ends):
     monkeypatch.setattr(fuzzed, "_NOTES", tmp_path)
