@@ -193,11 +193,14 @@ def replay_pending(
     touched = (yield from _touched(context, location, commits, foreign)) if is_there else ()
     unmoved = not touched and replay.is_unmoved
     quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
+    metadata, applications = _told(commits, replay)
     commit = CommitObject(
         format_of([part]),
         context.ids.nonce(),
         txn,
         {location: part},
+        metadata=metadata,
+        applications=applications,
         touched_reads=touched,
         quiet=quiet and not replay.voided,
         replaces=tuple((ref.sequence, ref.txn, ref.hash) for ref in waiting),
@@ -206,6 +209,20 @@ def replay_pending(
         reads=tuple(replay.reads),
     )
     return commit, (yield from _stored(context, commit)), replay
+
+
+def _told(commits: Sequence[CommitObject], replay: Replay) -> tuple[dict[str, str], dict[str, int]]:
+    """Return what the commits that are not void tell other readers of the log: their callers'
+    metadata, and the versions of applications.
+    """
+    void = {txn for txn, _ in replay.voided}
+    metadata: dict[str, str] = {}
+    applications: dict[str, int] = {}
+    for commit in commits:
+        if commit.txn not in void:
+            metadata.update(commit.metadata)
+            applications.update(commit.applications)
+    return metadata, applications
 
 
 def _store(location: str, bodies: Mapping[str, bytes]) -> Program[None]:

@@ -4,6 +4,7 @@ guessed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +16,15 @@ from lakevilla.lake.publishing.outcome import void_lost
 from lakevilla.lake.publishing.publish import publish_table
 from lakevilla.lake.publishing.reconcile import reconcile
 from lakevilla.maintenance.gc.gc import gc
+from lakevilla.sql.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import ANY, Unknown
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Update
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.read_write import execute
 from lakevilla_testing.tables import delta_cleaner, delta_writer
+from lakevilla_testing.tables.delta_reader import read_log
+from lakevilla_testing.tables.reader import run_now
 from lakevilla_testing.world.client import Client
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
@@ -77,6 +83,30 @@ def test_operations_of_an_unfit_commit_are_replayed_on_the_foreign_state(
     assert commit.voided == ()
     lake.recover()
     assert lake.rows("a") == {0: 1005, 1: 1000}
+
+
+def test_a_replayed_commit_still_tells_its_metadata_and_the_version_of_its_application(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """Otherwise Delta's own sink, which looks for the version in the log, writes a batch again."""
+    other = lake.peer()
+    txn = other.begin(metadata={"by": "job"}, applications={"stream": 7})
+    other.add(txn, "a", 5)
+    other.commit(txn, publish=False)
+    gone = other.begin(metadata={"by": "void"}, applications={"stream": 8})
+    too_large = "CASE WHEN balance = 1005 THEN 9223372036854775807 + 1 ELSE 0 END"
+    value = {"balance": parse_expression(too_large)}
+    other.run(execute(gone, Update("a", value, parse_predicate("id = 0")), "update"))
+    other.commit(gone, publish=False)
+    rewritten(lake)
+    commit = reconciled(lake, peer)
+    assert [void for void, _ in commit.voided] == [gone.id]
+    lake.recover()
+    table = run_now(lake.store, read_log("a"))
+    assert table is not None
+    assert table.applications["stream"]["version"] == 7
+    infos = [one["commitInfo"] for one in table.entries[table.version] if "commitInfo" in one]
+    assert [json.loads(info["userMetadata"]) for info in infos] == [{"by": "job"}]
 
 
 def test_the_slower_of_two_clients_that_reconcile_takes_the_result_of_the_faster(
