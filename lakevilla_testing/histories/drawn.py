@@ -19,6 +19,7 @@ from lakevilla_testing.histories.plan import (
     draw_mix,
     draw_refreshed,
     draw_reshaped,
+    draw_told,
     draw_version_3,
 )
 
@@ -35,6 +36,7 @@ KINDS: dict[str, Callable[[int, LakeFormat], Plan]] = {
     "redefined": partial(draw_refreshed, kind="redefine"),
     "refreshed": draw_refreshed,
     "reshaped": draw_reshaped,
+    "told": draw_told,
     "version 3": lambda seed, formats: draw_version_3(seed),
 }
 

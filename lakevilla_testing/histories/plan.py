@@ -156,6 +156,8 @@ class Plan:
         Transactions defer their operations, so that those of one client may share a version.
     chained : bool
         Most transactions wait for their turn in a chain.
+    told : bool
+        Some transactions have metadata, or an application's version, or are validated by rules.
     limited : bool
         The store takes one write of an object a second.
     marks : bool
@@ -211,6 +213,7 @@ class Plan:
     combined: bool = False
     chained: bool = False
     limited: bool = False
+    told: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """Return the format of a table of the lake."""
@@ -375,6 +378,11 @@ def draw_hot(seed: int, formats: LakeFormat) -> Plan:
     # Their operations go by the inbox: the clients perform each other's.
     clients, threads = inbox.choice((2, 3, 4)), inbox.choice((1, 1, 2, 3))
     return replace(hot, crowded=True, clients=clients, threads=threads)
+
+
+def draw_told(seed: int, formats: LakeFormat) -> Plan:
+    """Return the plan of a seed in which some transactions on hot rows tell the log more."""
+    return replace(draw_hot(seed, formats), told=True)
 
 
 def _hot(source: random.Random, plan: Plan) -> Plan:

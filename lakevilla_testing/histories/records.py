@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lakevilla.global_log.head import PAGES_PREFIX, CommitSummary, Head, Page
 from lakevilla.global_log.head_log import is_head
@@ -82,6 +82,14 @@ def ids_in_logs(world: World) -> set[str]:
     return ids
 
 
+def entries_in_logs(world: World) -> Iterator[tuple[str, bytes, set[str]]]:
+    """Yield each entry of a log with its table and transactions, also those cleaned up."""
+    for mutation in world.simulation.store.journal:
+        if mutation.after is not None and _ENTRY.fullmatch(mutation.key):
+            ids = _ids_in(mutation.key, mutation.after) | _members_in(mutation.after.body)
+            yield mutation.key.partition("/")[0], mutation.after.body, ids
+
+
 def versions_in_logs(world: World) -> dict[tuple[str, str], int]:
     """Return by table and transaction the version that added it to the table's log."""
     found: dict[tuple[str, str], int] = {}
@@ -104,8 +112,14 @@ def _ids_in(key: str, entry: StoredObject | None) -> set[str]:
     return set() if found is None else set(json.loads(found[1]))
 
 
+def _members_in(entry: bytes) -> set[str]:
+    lists = (found[1] or found[2] for found in _MEMBERS.finditer(entry))
+    return {txn for found in lists for txn in found.decode().replace('"', "").split(",")}
+
+
 #: A log entry, or a metadata file.
 _ENTRY = re.compile(
     r"[^/]+/(_delta_log/(?P<delta>\d{20})\.json|metadata/v(?P<iceberg>\d+)\.metadata\.json)"
 )
+_MEMBERS = re.compile(rb'"members":\[([^\]]*)\]|"lakevilla.members":"([^"]*)"')
 _TXNS = re.compile(rb'"txns":(\[[^\]]*\])')

@@ -31,6 +31,7 @@ from lakevilla_testing.histories.plan import RECREATED, TABLES, Plan
 from lakevilla_testing.histories.recorded import record
 from lakevilla_testing.histories.records import (
     all_commits,
+    entries_in_logs,
     ids_in_logs,
     live_commits,
     newest_head,
@@ -73,6 +74,7 @@ def check(world: World) -> None:
     _check_reported(world, commits, winners)
     _check_counts(world)
     _check_keys(world, commits)
+    _check_told(world, winners)
     _check_past(world)
     if plan.harsh:
         return
@@ -262,6 +264,8 @@ def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Try]:
         if summary is not None:
             # Another client may have performed a member's operations, so that it knows no digest.
             is_member = core.id in summary.members and not attempt.lost
+            if is_member and core.options.validation != "precise":
+                raise Violated(f"{core.id} is a member, and was to be validated by rules")
             if summary.hash in core.ending.digests or is_member:
                 winners[core.id] = attempt
         elif not core.through_head and core.id in logged and not attempt.lost:
@@ -334,6 +338,19 @@ def _check_keys(world: World, commits: Sequence[CommitSummary]) -> None:
             raise Violated(f"version {version} of {name} was committed after {last[name]}")
         else:
             last[name] = version
+
+
+def _check_told(world: World, winners: dict[str, Try]) -> None:
+    """Check that each log has the metadata and the applications of transactions."""
+    void = voided(world)
+    for table, body, txns in entries_in_logs(world):
+        for txn in txns & winners.keys():
+            options = winners[txn].core.options
+            told = [*options.metadata, *options.applications]
+            missing = [one for one in told if one.encode() not in body]
+            if missing and (table, txn) not in void:
+                raise Violated(f"the log of {table} lacks {missing[0]!r} of {txn}")
+            world.events["told"] += len(told)
 
 
 # ------------------------------------------------------------- rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from lakevilla.errors import (
@@ -155,10 +156,24 @@ def _begin(
         defer=world.plan.combined,
         applications={} if key is None or key[1] is None else {key[0]: key[1]},
     )
+    if world.plan.told:
+        options = replace(options, **_told(world, client))
     core = begin(TransactionState(context, context.ids.txn_id(above=floor), options))
     core.through_head = bool(features & (Feature.I | Feature.CT)) or key is not None
     core.claims.key = None if key is None else KeyUse(*key)
     return core
+
+
+def _told(world: World, client: Client) -> dict[str, Any]:
+    """Return options of a transaction that no other transaction can have on its behalf."""
+    number = world.value()
+    draws: tuple[dict[str, Any], ...] = (
+        {},
+        {"metadata": {f"note {number}.": "it was"}},
+        {"applications": {f"application {number}.": number}},
+        {"validation": "rules"},
+    )
+    return client.random.choice(draws)
 
 
 #: The end of one attempt: its transaction is rerun in its place, or under a new id, or not at all.

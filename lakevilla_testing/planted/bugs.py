@@ -57,6 +57,7 @@ class PlantedBug:
             "marks": False,
             "combined": False,
             "chained": False,
+            "told": False,
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

@@ -13,6 +13,8 @@ from tests.prove.turn import Turn
 #: The date that seed 0 stands for.
 FIRST = date(2026, 11, 28)
 
+#: Between the first slices of two turns; three turns of a third of the suite run all of it.
+_STRIDE = 17
 _RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -42,20 +44,35 @@ class Counted:
             self._turn.count(f"tests of {folder}")
 
 
-def run_tests(turn: Turn, paths: list[str]) -> None:
-    """Run tests in a fixed order that begins elsewhere in each turn, until the turn ends.
+def options_of(seed: int) -> list[str]:
+    """Return the options of the turn with a seed.
 
-    A seed stands for a date, whose seeds the tests draw from, and for a slice of the suite.
+    A seed stands for a date, whose seeds the tests draw from, and for the slice of the suite that
+    comes first. In every other turn tests search little, so that soon all of them have run; in the
+    others they search as in the night, and there are tests that take minutes.
     """
-    seed = turn.next_seed()
     drawn = (FIRST + timedelta(days=seed)).isoformat()
-    options = ["--search", "whole", "--seeds", drawn]
+    pair, searches_much = divmod(seed, 2)
+    much = ["--search", "whole"] if searches_much else ["--search", "small", "--cases", "few"]
+    return [*much, "--seeds", drawn, "--slice", str(pair * _STRIDE)]
+
+
+def run_tests(turn: Turn, paths: list[str]) -> None:
+    """Run tests in a fixed order that begins elsewhere in each turn, until the turn ends."""
+    seed = turn.next_seed()
+    options = options_of(seed)
     counted = Counted(turn)
-    order = ["--slice", str(seed), "--minutes", str(turn.seconds_left / 60)]
-    usual = ["-q", "-m", "not soak and not integration", f"--maxfail={turn.most_failures}"]
+    usual = [
+        "--minutes",
+        str(turn.seconds_left / 60),
+        "-q",
+        "-m",
+        "not soak and not integration",
+        f"--maxfail={turn.most_failures}",
+    ]
     with open(os.devnull, "w") as quiet, pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdout", quiet)
-        status = pytest.main([*options, *order, *usual, *paths], plugins=[counted])
+        status = pytest.main([*options, *usual, *paths], plugins=[counted])
     for nodeid, text in counted.failures:
         turn.failed(seed, f"python -m pytest '{nodeid}' {' '.join(options)}", text)
     if status not in _RAN:

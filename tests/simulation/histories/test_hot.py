@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from lakevilla_testing.histories import campaign
-from lakevilla_testing.histories.plan import draw_hot
+from lakevilla_testing.histories.plan import draw_hot, draw_told
 from tests.support.search import WHOLE, how_many
 
 #: The factor by which there are more histories than in every run.
@@ -24,3 +24,12 @@ def test_every_invariant_holds_where_transactions_share_versions(formats, count)
     assert events["combined"], "no two transactions shared a version"
     if WHOLE:
         assert {kind for kind in ("redo", "interrupted") if not events[kind]} == set()
+
+
+@pytest.mark.timeout(600 * TIMES)
+@pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
+def test_a_log_has_what_a_transaction_tells_it_beside_others_that_share_versions(formats):
+    events = Counter()
+    for seed in range(how_many(2, whole=20 * TIMES)):
+        events += campaign.run(seed, plan=draw_told(seed, formats)).events
+    assert events["told"]
