@@ -12,6 +12,7 @@ from lakevilla.transaction.commit.together.combine import Unchanged
 from lakevilla.transaction.state.parts import Binding, Work
 from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.planted.bugs import attribute, planted
+from lakevilla_testing.planted.edits import slip
 
 _CHAINED: dict[str, Any] = {
     "chained": True,
@@ -92,3 +93,15 @@ def turn_taken_with_its_work() -> Iterator[None]:
 
     with attribute(chain.Chain, "_take_out", take_out):
         yield
+
+
+slip(
+    "half_redone_chain_commits",
+    "A chain commits that an interrupted leader has moved to a newer HEAD, and redone in part.",
+    chain._commit,
+    (" or found.txn.state is not Status.OPEN", ""),
+    found_by=(
+        "tests/simulation/races/test_chains.py::"
+        "test_an_interrupted_leader_commits_nothing_that_it_has_not_redone[before]"
+    ),
+)

@@ -12,6 +12,7 @@ from lakevilla.transaction.redo.rebase import Examination
 from lakevilla_testing.checks import invariants
 from lakevilla_testing.histories.attempts import context_of
 from lakevilla_testing.histories.exhaustive import crash_everywhere
+from lakevilla_testing.tables.reader import table_rows
 from lakevilla_testing.world.faults import Fault, NoFaults
 from lakevilla_testing.world.interrupts import interrupted
 from tests.support.search import STRIDE
@@ -402,6 +403,48 @@ def test_a_chain_is_refused_if_it_was_moved_in_a_turn_of_which_nothing_is_left()
     client = simulation.add("threads", program)
     simulation.run()
     assert client.result == "committed"
+
+
+@pytest.mark.parametrize("instant", ["before", "after"])
+def test_an_interrupted_leader_commits_nothing_that_it_has_not_redone(instant):
+    """Another process has rewritten the file, and the leader's caller commits again at once."""
+    ends = set()
+    for at in range(16, 20):
+        simulation = lake()
+
+        def committed(txn, *attempts):
+            try:
+                for attempt in attempts:
+                    try:
+                        return (yield from attempt) and "committed"
+                    except KeyboardInterrupt:
+                        continue
+            except ConflictError:
+                yield from end(txn)
+                return "lost"
+
+        def leading(context, client, at=at):
+            txn = begin(client, context=context)
+            yield from take_turn(txn, "move")
+            yield from move(txn, 1)
+            return (yield from committed(txn, interrupted(commit(txn), at, instant), commit(txn)))
+
+        def following(context, client):
+            txn = begin(client, context=context)
+            yield from take_turn(txn, "move")
+            yield from move(txn, 10)
+            other = begin(client)
+            yield from set_to(other, "a", 7, 1)
+            yield from commit(other)
+            return (yield from committed(txn, commit(txn)))
+
+        client = simulation.add("threads", process(leading, following))
+        simulation.run()
+        ends.add(tuple(client.result))
+        gained = 11 if client.result[1] == "committed" else 0
+        rows = sorted((row["id"], row["balance"]) for row in table_rows(simulation.store, "a"))
+        assert rows == [(0, 100 + gained), (1, 7)], (at, client.result)
+    assert ends == {("committed", "committed"), ("lost", "lost")}
 
 
 # ------------------------------------------------------------------ mishaps

@@ -419,7 +419,8 @@ def _commit(chain: Chain, found: _Open, steps: Steps) -> Program[None]:
     """Commit a chain, and answer its members."""
     members = tuple(found.members)
     refused = partial(_all_refused, chain, members)
-    if found.is_torn:
+    if found.is_torn or found.txn.state is not Status.OPEN:
+        # In a turn, or in the redo of a leader that was interrupted.
         chain.answer(refused(_refused(found.txn, "it was moved halfway")))
         with suppress(LakeVillaError):  # gc deletes what is left
             yield from abort(found.txn)
