@@ -31,6 +31,8 @@ from lakevilla_testing.tables.bare import UnreadableTable
 from lakevilla_testing.tables.iceberg_reader import IcebergTable, manifests_in, read_rows, uri_of
 from lakevilla_testing.tables.iceberg_snapshots import with_snapshot, write_rows
 from lakevilla_testing.tables.iceberg_writer import only
+from lakevilla_testing.tables.reader import read_rows as read_rows_of
+from lakevilla_testing.tables.reader import read_table, run_now
 from lakevilla_testing.world.client import Client
 from lakevilla_testing.world.rows import Row
 
@@ -105,10 +107,22 @@ def _send(world: World, context: Context, client: Client, asked: list[Asked]) ->
         is_lost = number + 1 < _SENDS and client.random.random() < _LOST
         if answer is not None and answer.outcome != "unknown" and not is_lost:
             asked[-1].outcome = "done" if answer.outcome == "done" else "refused"
+            if answer.outcome == "done":
+                _is_in_all_logs(world, asked[-1])
             world.events[f"answer {answer.outcome}"] += 1
             break
         yield from sleep(client.random.random())
     asked[-1].is_over = True
+
+
+def _is_in_all_logs(world: World, asked: Asked) -> None:
+    """Check that what was just called done is in the log of each table: others read it there."""
+    store = world.simulation.store
+    for table, number in asked.rows.items():
+        logged = run_now(store, read_table(table))
+        rows = [] if logged is None else run_now(store, read_rows_of(logged))
+        if all(row["id"] != number for row in rows):
+            raise Violated(f"a request is done, and the log of {table} lacks row {number}")
 
 
 def answer_to(context: Context, requests: tuple[TableRequest, ...]) -> Program[Answer | None]:

@@ -32,6 +32,7 @@ LAYERS = (
     Layer("damage", 3, "lakes whose objects are lost or set back, under clients and upkeep"),
     Layer("hostile", 2, "lakes of which one object names files beyond it, or holds code"),
     Layer("secrets", 1, "clients with secrets, on stores that refuse them and repeat these"),
+    Layer("lives", 3, "drawn lakes with refs, keys, upkeep and losses, beside a model"),
     Layer("backups", 1, "drawn lakes, backed up beside other clients, damaged and restored"),
     Layer("differential", 4, "programs of verbs beside other clients, against an oracle"),
     Layer("differential_sql", 3, "SQL transactions at once, against DuckDB in their serial order"),
