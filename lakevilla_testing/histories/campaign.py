@@ -143,7 +143,10 @@ def replay(
     world = World(simulation, plan)
     error: Exception | None = None
     hot = plan.crowded and plan.combined
-    with small_limits(plan.short, crowded=plan.crowded, whole=plan.whole, hot=hot):
+    limits = small_limits(
+        plan.short, crowded=plan.crowded, whole=plan.whole, hot=hot, window=plan.window
+    )
+    with limits:
         try:
             _play(world)
             simulation.store.seconds_between_writes = 0.0  # the checks take no time

@@ -15,6 +15,7 @@ from typing import Literal
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta import log
 from lakevilla.global_log import bases, head, leaves
+from lakevilla.global_log.inbox import proposal
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.lake import context as tail
 from lakevilla.settings import Settings
@@ -158,6 +159,8 @@ class Plan:
         Most transactions wait for their turn in a chain.
     told : bool
         Some transactions have metadata, or an application's version, or are validated by rules.
+    window : int
+        The number of replacements of HEAD that may include a proposal.
     limited : bool
         The store takes one write of an object a second.
     marks : bool
@@ -214,6 +217,7 @@ class Plan:
     chained: bool = False
     limited: bool = False
     told: bool = False
+    window: int = proposal.WINDOW
 
     def format_of(self, table: str) -> FormatName:
         """Return the format of a table of the lake."""
@@ -382,7 +386,8 @@ def draw_hot(seed: int, formats: LakeFormat) -> Plan:
 
 def draw_told(seed: int, formats: LakeFormat) -> Plan:
     """Return the plan of a seed in which some transactions on hot rows tell the log more."""
-    return replace(draw_hot(seed, formats), told=True)
+    window = random.Random(f"{seed}/window").choice((1, 2, proposal.WINDOW))
+    return replace(draw_hot(seed, formats), told=True, window=window)
 
 
 def _hot(source: random.Random, plan: Plan) -> Plan:
@@ -474,13 +479,19 @@ def _hasty(settings: Settings, source: random.Random) -> Settings:
 
 @contextmanager
 def small_limits(
-    short: bool, *, crowded: bool = False, whole: bool = False, hot: bool = False
+    short: bool,
+    *,
+    crowded: bool = False,
+    whole: bool = False,
+    hot: bool = False,
+    window: int = proposal.WINDOW,
 ) -> Iterator[None]:
     """Use pages of three commits, tails of two entries, and leaves of one to three tables.
 
     A LIST of a log begins two versions before a known one, and two bases are copied together. So a
     short history outgrows them.
     ``crowded``: one client is a crowd. ``whole``: maps stay in HEAD. ``hot``: all tables are hot.
+    ``window``: so many replacements of HEAD may include a proposal.
     """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT
     bytes_of_maps = leaves.INLINE_BYTES, leaves.LEAF_BYTES
@@ -488,7 +499,8 @@ def small_limits(
     crowd, listed = (group.CROWD, group.DOUBTFUL_SECONDS), log._BEFORE
     if crowded:
         group.CROWD, group.DOUBTFUL_SECONDS = 0, 0.0
-    cold = combine.COLD
+    cold, lasts = combine.COLD, proposal.WINDOW
+    proposal.WINDOW = window
     if hot:
         combine.COLD = float("inf")
     if short:
@@ -502,5 +514,5 @@ def small_limits(
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, head.PAGES_IN_BLOCK, tail._KEPT = before
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = bytes_of_maps
         bases.COPIED_TOGETHER = together
-        combine.COLD = cold
+        combine.COLD, proposal.WINDOW = cold, lasts
         (group.CROWD, group.DOUBTFUL_SECONDS), log._BEFORE = crowd, listed
