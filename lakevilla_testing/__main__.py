@@ -21,6 +21,7 @@ from lakevilla_testing.histories.drawn import KINDS
 from lakevilla_testing.histories.plan import LakeFormat, Plan
 from lakevilla_testing.outside.files import Format, Kind, write_all
 from lakevilla_testing.planted.every import PLANTED, planted_by_environment
+from lakevilla_testing.planted.found import FOUND
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +65,9 @@ def _list_planted() -> int:
     for name, bug in sorted(PLANTED.items()):
         histories = f"histories from seed {bug.first_seed}"
         print(f"{name:44} {bug.found_by or (histories if bug.for_histories else 'its own test')}")
-    print(f"{len(PLANTED)} planted bugs")
+        if name in FOUND:
+            print(f"{'':44} by a layer of the campaign: {FOUND[name]}")
+    print(f"{len(PLANTED)} planted bugs, {len(FOUND)} of them measured with a layer")
     return 0
 
 

@@ -27,6 +27,8 @@ from tests.support.stores import Closed
 
 #: The lake, and its branches.
 PLACES = ("", "etl", "fix")
+#: The names of clones.
+CLONES = ("c0", "c1")
 #: The steps of a life, which take a few seconds.
 STEPS = 24
 DAY = 24 * 3600.0
@@ -189,7 +191,9 @@ class Life:
         version = self.random.choice(sorted(past))
         with suppress(lv.VersionNotFound), lake.snapshot(version) as shown:
             for name, rows in past[version].items():
-                with suppress(lv.VersionNotFound):
+                # A table that a clone has shown is not there any more once the clone has ended.
+                ended = lv.TableNotFound if name in CLONES else lv.VersionNotFound
+                with suppress(lv.VersionNotFound, ended):
                     self._compare(f"{name} of {what} at {version}", shown.read(name), rows)
 
     def _note(self) -> None:
@@ -296,6 +300,9 @@ class Life:
             for statement in self.random.sample(undone, 1):
                 session.sql(statement)
             session.sql("ROLLBACK TO here")
+            with suppress(lv.TableNotFound):
+                session.sql("SELECT count(*) FROM other")
+                raise Wrong("a name that a rename gave, and that was undone, is a table")
             if self.random.random() < 0.5:
                 session.sql(f"UPDATE {table} SET v = 6 WHERE id = {number}; COMMIT")
                 self._has("", table, {**rows, number: 6})
@@ -392,7 +399,7 @@ class Life:
         self.lake.keep(self.random.choice(refs))
 
     def do_clone(self) -> None:
-        name, table = f"c{self.random.randrange(2)}", self._table()
+        name, table = CLONES[self.random.randrange(2)], self._table()
         if name in self.model.main:
             raise _Skip
         made = self.lake.clone(table, name)
