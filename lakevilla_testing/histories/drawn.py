@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from shlex import quote
+from typing import get_args
 
 from lakevilla_testing.histories.plan import (
     LakeFormat,
@@ -39,6 +40,13 @@ KINDS: dict[str, Callable[[int, LakeFormat], Plan]] = {
     "told": draw_told,
     "version 3": lambda seed, formats: draw_version_3(seed),
 }
+
+
+def plan_in_turn(seed: int) -> Plan:
+    """Return the plan of a seed where all kinds take turns, each with each format."""
+    formats = get_args(LakeFormat)
+    turn, kind = divmod(seed, len(KINDS))
+    return list(KINDS.values())[kind](seed, formats[turn % len(formats)])
 
 
 def how_to_replay(plan: Plan) -> str:

@@ -22,4 +22,12 @@ class Found:
 
 
 #: By the name of the slip. The layers' seeds stand for other inputs once what they draw changes.
-FOUND: dict[str, Found] = {}
+FOUND: dict[str, Found] = {
+    "set_back_by_one_unseen": Found("lives", 0, 2.0),
+    "undone_is_resumed": Found("lives", 2, 10.4),
+    "leaf_before_the_prefix": Found("lives", 2, 9.9),
+    "clone_of_the_next_version": Found("lives", 5, 25.5),
+    "rules_of_members_unchecked": Found("histories", 11, 6.4),
+    "metadata_of_members_lost": Found("histories", 11, 7.0),
+    "applications_of_members_lost": Found("histories", 11, 6.6),
+}

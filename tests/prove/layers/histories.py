@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from lakevilla_testing.histories.campaign import replay
-from lakevilla_testing.histories.drawn import KINDS, how_to_replay
-from lakevilla_testing.histories.plan import LakeFormat
+from lakevilla_testing.histories.drawn import how_to_replay, plan_in_turn
 from lakevilla_testing.world.faults import Fault
 from tests.prove.layer_main import main
 from tests.prove.turn import Turn
-
-FORMATS = get_args(LakeFormat)
 
 
 def run(turn: Turn) -> None:
     while turn.goes_on():
         seed = turn.next_seed()
-        kind = list(KINDS)[seed % len(KINDS)]
-        formats = FORMATS[seed // len(KINDS) % len(FORMATS)]
-        outcome, _, error = replay(seed, plan=KINDS[kind](seed, formats))
+        outcome, _, error = replay(seed, plan=plan_in_turn(seed))
         turn.count("histories")
         turn.count("requests", outcome.requests)
         turn.count("transactions", sum(outcome.ended.values()))
