@@ -24,6 +24,7 @@ from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, fo
 from lakevilla.global_log.head import (
     Head,
     PendingRef,
+    TableState,
     application_id,
 )
 from lakevilla.lake.applicability import UNREADABLE, is_lost, lost_for_good, paths_written
@@ -179,21 +180,11 @@ def replay_pending(
         name = file_namer(context, txn, through_head=True)
         change, bodies = yield from in_one_entry(context, tail.snapshot, replay.changes, name)
     yield from _store(location, bodies)
-    table_id = tail.snapshot.table_id if tail.tip >= 0 else state.table_id
-    part = TablePart(
-        table_id=table_id,
-        change=change,
-        operation=replay.operation,
-        parameters={"replaces": ",".join(ref.txn for ref in waiting)},
-        metrics=summed(replay.metrics),
-        contract=replay.snapshot.contract if tail.tip >= 0 else "",
-        redefines=change.metadata is not None
-        and (_hides(replay) or not rows_fit(tail.snapshot.layout, replay.snapshot.layout)),
-    )
+    part = _part(state, tail, waiting, replay, change)
     touched = (yield from _touched(context, location, commits, foreign)) if is_there else ()
     unmoved = not touched and replay.is_unmoved
     quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
-    metadata, applications = _told(commits, replay)
+    metadata, applications = _described(commits, replay)
     commit = CommitObject(
         format_of([part]),
         context.ids.nonce(),
@@ -211,9 +202,27 @@ def replay_pending(
     return commit, (yield from _stored(context, commit)), replay
 
 
-def _told(commits: Sequence[CommitObject], replay: Replay) -> tuple[dict[str, str], dict[str, int]]:
-    """Return what the commits that are not void tell other readers of the log: their callers'
-    metadata, and the versions of applications.
+def _part(
+    state: TableState, tail: Tail, waiting: Sequence[PendingRef], replay: Replay, change: Change
+) -> TablePart:
+    return TablePart(
+        table_id=tail.snapshot.table_id if tail.tip >= 0 else state.table_id,
+        change=change,
+        operation=replay.operation,
+        parameters={"replaces": ",".join(ref.txn for ref in waiting)},
+        metrics=summed(replay.metrics),
+        contract=replay.snapshot.contract if tail.tip >= 0 else "",
+        redefines=change.metadata is not None
+        and (_hides(replay) or not rows_fit(tail.snapshot.layout, replay.snapshot.layout)),
+    )
+
+
+def _described(
+    commits: Sequence[CommitObject], replay: Replay
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the metadata of the commits that are not void, and their versions of applications.
+
+    Other readers look for both in the log.
     """
     void = {txn for txn, _ in replay.voided}
     metadata: dict[str, str] = {}
