@@ -56,7 +56,7 @@ from lakevilla.settings import Settings
 
 if TYPE_CHECKING:
     from lakevilla.api.applying.diff import Diff
-    from lakevilla.api.catalog.names import ListedTable, TablePage
+    from lakevilla.api.catalog.pages import ListedTable, TablePage
     from lakevilla.api.connecting import connect
     from lakevilla.api.lake import Lake
     from lakevilla.api.restoring import restore
@@ -142,12 +142,12 @@ _HOMES = {
     "Event": "lakevilla.lake.context",
     "Feature": "lakevilla.transaction.state.values",
     "Lake": "lakevilla.api.lake",
-    "ListedTable": "lakevilla.api.catalog.names",
+    "ListedTable": "lakevilla.api.catalog.pages",
     "Session": "lakevilla.api.session",
     "Snapshot": "lakevilla.api.snapshot",
     "SparkTable": "lakevilla.api.spark_table",
     "Table": "lakevilla.api.table",
-    "TablePage": "lakevilla.api.catalog.names",
+    "TablePage": "lakevilla.api.catalog.pages",
     "TableVersion": "lakevilla.api.snapshot",
     "Transaction": "lakevilla.api.transaction",
     "connect": "lakevilla.api.connecting",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -66,6 +66,7 @@ def bind_to_version(
     state: TransactionState,
     version: int | None,
     timestamp: datetime | str | None,
+    only: Collection[str] | None = None,
 ) -> None:
     """Bind a transaction to the global version that its caller requests.
 
@@ -84,7 +85,7 @@ def bind_to_version(
     if version is not None:
         version = check_number("version", version)
     stamp = None if timestamp is None else milliseconds(timestamp)
-    client.run(bind_to_past(state, version=version, timestamp_ms=stamp))
+    client.run(bind_to_past(state, version=version, timestamp_ms=stamp, only=only))
 
 
 def lake_history(

@@ -19,7 +19,7 @@ from lakevilla.api.applying.merge_branch import Check, StateLike, audited, merge
 from lakevilla.api.arguments import Hinted, PropertyValue, check_flag, verbs_elsewhere
 from lakevilla.api.backup import back_up
 from lakevilla.api.border import with_border
-from lakevilla.api.catalog.names import ListedTable, TablePage
+from lakevilla.api.catalog.pages import ListedTable, TablePage
 from lakevilla.api.catalog.query import query
 from lakevilla.api.catalog.tables import (
     create_table,
@@ -375,8 +375,8 @@ class Lake(Hinted, Generic[Frame]):
         prefix : str, optional
             The beginning of their names.
         after : str, optional
-            ``next`` of the page before. It is valid as long as the lake exists: a table that exists
-            from the first page to the last is listed once, whatever is committed in between.
+            ``next`` of the page before. The page then shows the state that the first page was of,
+            whatever is committed in between.
         limit : int, optional
             The maximum number of tables of a page. If not given, all.
         details : bool
@@ -385,7 +385,9 @@ class Lake(Hinted, Generic[Frame]):
         Raises
         ------
         InvalidOperation
-            ``after`` is no token of this lake's.
+            ``after`` is no token of this lake's, or of another branch or tag.
+        VersionNotFound
+            The state of the first page is not known any more: begin with the first page again.
         """
         return list_tables(
             self._client, self._executor, prefix, after=after, limit=limit, details=details

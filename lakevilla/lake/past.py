@@ -86,19 +86,8 @@ def past_at(
         The version is not kept any more, or does not exist yet.
     """
     now = timeline.head
-    if sequence < now.rebuilt:
-        first = max(now.rebuilt, now.history_start)
-        raise VersionNotFound(
-            f"global version {sequence} is older than the rebuild of {HEAD_KEY}: the lake's "
-            f"history begins with version {first}; request that one or a newer one"
-        )
-    timeline.check(sequence)
+    check_known(timeline, sequence)
     sequence = yield from timeline.settled(sequence)
-    if sequence < now.adopted:
-        raise VersionNotFound(
-            f"global version {sequence} is of the lake that this one was copied from: its states "
-            f"are known here from version {now.adopted} on, where it was adopted"
-        )
     known: KnownHead | None = None
     if now.epoch is not None:
         tables = yield from _tables_on_branch(timeline, sequence, only)
@@ -106,7 +95,7 @@ def past_at(
         known = yield from timeline.known_after(sequence)
         if known.is_now:
             yield from load_tables(now, only)
-        tables = _tables_before(known.tables, known.after(sequence), only)
+        tables = tables_before(known.tables, known.after(sequence), only)
     own = yield from timeline.at(sequence)
     head = msgspec.structs.replace(
         now,
@@ -117,6 +106,28 @@ def past_at(
         reserved=(),
     )
     return Past(timeline, head, known)
+
+
+def check_known(timeline: Timeline, sequence: int) -> None:
+    """Refuse a global version whose state is not known.
+
+    Raises
+    ------
+    VersionNotFound
+    """
+    now = timeline.head
+    if sequence < now.rebuilt:
+        first = max(now.rebuilt, now.history_start)
+        raise VersionNotFound(
+            f"global version {sequence} is older than the rebuild of {HEAD_KEY}: the lake's "
+            f"history begins with version {first}; request that one or a newer one"
+        )
+    timeline.check(sequence)
+    if sequence < now.adopted:
+        raise VersionNotFound(
+            f"global version {sequence} is of the lake that this one was copied from: its states "
+            f"are known here from version {now.adopted} on, where it was adopted"
+        )
 
 
 def _tables_on_branch(
@@ -238,10 +249,13 @@ def _no_later(
     return tuple(ref for ref in pending if first is None or ref.sequence < first)
 
 
-def _tables_before(
+def tables_before(
     now: TableMap, later: Sequence[CommitSummary], only: Collection[str] | None
 ) -> dict[str, TableState]:
-    """Return the tables that were in the lake before the commits in ``later``, oldest first."""
+    """Return the tables (``only`` these, if given) that were in the lake before ``later``.
+
+    ``later`` has commits, oldest first. The tables' leaves in ``now`` must be cached.
+    """
     logged: dict[str, int] = {}
     ids: dict[str, str | None] = {}
     for commit in later:
@@ -270,9 +284,17 @@ def _state_before(
     state = now.get(location)
     if state is None:
         return TableState(table_id, published)
-    size = _size_before(state, location, later)
+    touches = [one.tables[location] for one in later if location in one.tables]
+    is_same = not any(touch.metadata or touch.entered or touch.left for touch in touches)
     return TableState(
-        table_id, published, format=state.format, catalog=state.catalog, size=size, view=state.view
+        table_id,
+        published,
+        guarded=state.guarded and is_same,
+        format=state.format,
+        catalog=state.catalog,
+        size=_size_before(state, location, later),
+        changed=state.changed if not later or state.changed < later[0].sequence else 0,
+        view=state.view,
     )
 
 
@@ -466,7 +488,7 @@ def _by_newest(past: Past, location: str) -> Program[Past | None]:
         return None
     known = yield from past.timeline.newest_known(past.sequence)
     yield from past.load_now([location])
-    found = _tables_before(known.tables, known.after(past.sequence), [location])
+    found = tables_before(known.tables, known.after(past.sequence), [location])
     head = msgspec.structs.replace(past.head, tables=TableMap(found))
     return Past(past.timeline, head, known) if location in found else None
 

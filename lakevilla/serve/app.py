@@ -328,21 +328,8 @@ def _config(catalog: Catalog, call: Call) -> Answer:
 def _list_namespaces(catalog: Catalog, call: Call) -> Answer:
     # Clients encode the namespace as in a path, and then the parameter.
     parent = unquote(call.params.get("parent", ""))
-    found = catalog.namespaces(parse_namespace(parent) if parent else ())
-    size, after = call.page
-    start = 0
-    if after is not None:
-        # The names are sorted: a page begins behind the last one of the page before.
-        try:
-            last = msgspec.json.decode(after, type=Namespace)
-        except msgspec.MsgspecError:
-            message = f"pageToken is {after[:80]!r}, which is of no page: begin with the first one"
-            raise Refusal(400, "BadRequestException", message) from None
-        start = sum(one <= last for one in found)
-    page = found[start:] if size is None else found[start : start + size]
-    more = len(page) < len(found) - start
-    token = msgspec.json.encode(page[-1]).decode() if more else None
-    return Answer({"namespaces": page, "next-page-token": token})
+    found, token = catalog.namespaces(parse_namespace(parent) if parent else (), *call.page)
+    return Answer({"namespaces": found, "next-page-token": token})
 
 
 def _make_namespace(catalog: Catalog, call: Call) -> Answer:

@@ -5,11 +5,12 @@ The catalog keeps nothing: each call reads what is on the store, by a client of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from lakevilla.api.catalog.pages import ListedTable
 from lakevilla.api.given import (
     TableChange,
     TableWish,
@@ -50,6 +51,7 @@ from lakevilla.serve.names import (
     new_name,
     prefix_of,
 )
+from lakevilla.serve.paging import NamespaceToken, digest_of, page_of, token_refused
 from lakevilla.serve.refusal import (
     Refusal,
     already_there,
@@ -203,19 +205,44 @@ class Catalog:
 
     # -- namespaces ----------------------------------------------------------------
 
-    def namespaces(self, parent: Namespace = ()) -> list[Namespace]:
-        """Return the namespaces directly below ``parent``, sorted.
+    def namespaces(
+        self, parent: Namespace, size: int | None, after: str | None
+    ) -> tuple[Sequence[Namespace], str | None]:
+        """Return namespaces directly below ``parent``, sorted, and the token of the next page.
 
         Raises
         ------
         Refusal
-            There is no such parent.
+            There is no such parent; or ``after`` is no token, or of a state that is gone.
         """
-        known = self._namespaces()
-        if parent and parent not in known:
+        known = None if after is None else NamespaceToken.read(after)
+        made = self._client.run(made_namespaces())
+        listed, tables = self._listed_again(known)
+        token = NamespaceToken(tables, digest_of(made), () if known is None else known.last)
+        if known is not None and known.made != token.made:
+            raise token_refused(
+                "namespaces were made or dropped since the first page: begin with it again"
+            )
+        there = _with_parents([ROOT, *made, *_directories(listed)])
+        if parent and parent not in there:
             raise no_namespace(dotted(parent))
         depth = len(parent)
-        return sorted(one for one in known if len(one) == depth + 1 and one[:depth] == parent)
+        found = sorted(one for one in there if len(one) == depth + 1 and one[:depth] == parent)
+        return page_of(found, size, token, begun=known is not None)
+
+    def _listed_again(self, known: NamespaceToken | None) -> tuple[Sequence[ListedTable], str]:
+        """Return all tables, in the state of the pages before, and the token of that state."""
+        if known is None:
+            return self._state.all_tables(None)
+        if not known.tables:
+            listed, tables = self._state.all_tables(None)
+            if tables:
+                raise token_refused("the first page was of an empty lake: begin with it again")
+            return listed, tables
+        try:
+            return self._state.all_tables(known.tables)
+        except (InvalidOperation, VersionNotFound) as error:
+            raise token_refused(error.message) from None
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
         """Return a namespace's properties.
@@ -275,13 +302,7 @@ class Catalog:
     def _namespaces(self) -> set[Namespace]:
         """Return all namespaces: those that were made, and the directories of tables."""
         made = self._client.run(made_namespaces())
-        listed = self._state.tables()
-        found = [
-            ROOT,
-            *made,
-            *(identifier_of(one.name)[0] for one in listed if "://" not in one.name),
-        ]
-        return {one[:depth] for one in found for depth in range(1, len(one) + 1)}
+        return _with_parents([ROOT, *made, *_directories(self._state.tables())])
 
     def _has_below(self, namespace: Namespace) -> bool:
         """Return whether tables lie in a namespace, or in one below it; True for the root's."""
@@ -303,11 +324,15 @@ class Catalog:
         Raises
         ------
         Refusal
-            There is no such namespace.
-        InvalidOperation
-            ``after`` is no token of this lake.
+            There is no such namespace; or ``after`` is no token of this state, or is of a version
+            that is gone.
         """
-        page = self._state.tables(prefix_of(namespace), after=after, limit=size)
+        try:
+            page = self._state.tables(prefix_of(namespace), after=after, limit=size)
+        except (InvalidOperation, VersionNotFound) as error:
+            if after is None:
+                raise
+            raise token_refused(error.message) from None
         names = (identifier_of(one.name) for one in page if "://" not in one.name)
         found = [name for where, name in names if where == namespace]
         if not found and after is None:
@@ -662,3 +687,11 @@ def _published(
         head = held.head
         yield from load_tables(head, [found.location])
     return None
+
+
+def _directories(listed: Iterable[ListedTable]) -> list[Namespace]:
+    return [identifier_of(one.name)[0] for one in listed if "://" not in one.name]
+
+
+def _with_parents(found: Iterable[Namespace]) -> set[Namespace]:
+    return {one[:depth] for one in found for depth in range(1, len(one) + 1)}

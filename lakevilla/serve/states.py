@@ -8,11 +8,11 @@ a name of its own: a function of the state alone. So gateways that make it at on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from lakevilla.api.catalog.names import ListedTable, TablePage
-from lakevilla.api.catalog.tables import names_in
+from lakevilla.api.catalog.pages import ListedTable, TablePage
+from lakevilla.api.catalog.tables import all_names, names_in
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
 from lakevilla.api.run import begin_transaction
@@ -61,6 +61,11 @@ class State:
         """Return the tables in the order of their names, all of them or a page."""
         with self._reading() as reading:
             return names_in(reading, prefix, after, limit)
+
+    def all_tables(self, again: str | None) -> tuple[Sequence[ListedTable], str]:
+        """Return all tables, and the token by which they are listed in the same state again."""
+        with self._reading() as reading:
+            return all_names(reading, again)
 
     def view(self, name: str) -> View:
         """Return a table's state.

@@ -1,23 +1,16 @@
-"""Names of tables: paths, patterns, and pages of a listing."""
+"""Names of tables: paths and patterns."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 import pyarrow as pa
 
-from lakevilla.display import HtmlFields, HtmlList
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import FormatName
-from lakevilla.global_log.head import Head
 from lakevilla.settings import shown
 from lakevilla.sql.catalog import SCHEMAS, Constant, NameRange, Operator, Term, range_of
 from lakevilla.sql.expressions.bind import bind
@@ -248,131 +241,6 @@ class _Reader:
 
     def _wrong(self, why: str) -> InvalidOperation:
         return InvalidOperation(f"path {shown(self._path)} can't be read at {self._at}: {why}")
-
-
-# -------------------- pages
-#
-# Pages of a list of tables, and the tokens by which callers request the next page.
-
-
-__all__ = ["ListedTable", "TablePage", "last_name", "token_of"]
-
-T = TypeVar("T")
-_FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ListedTable(HtmlFields):
-    """A table that was not opened, as the lake's HEAD describes it.
-
-    Attributes
-    ----------
-    name : str
-        The table's name in the lake.
-    uri : str
-        The location of the table's directory.
-    format : {"delta", "iceberg"}
-        The format of the table.
-    table_id : str
-        The table's own id in its format. A table that is dropped and created again gets another id.
-    guarded : bool
-        True if clients without LakeVilla refuse to write the table: see ``Lake.guard``.
-    files : int or None
-        The number of live data files; None if it is not known.
-    rows : int or None
-        The number of rows; None if it is not known.
-    bytes : int or None
-        The size of the live data files, in bytes; None if it is not known.
-    changed_version : int or None
-        The last global version that changed the table; None if it is not known.
-    changed : datetime or None
-        The time of that version, if it is one of the newest that HEAD itself lists: at least 64.
-    changed_by : str or None
-        The kind of that commit, as in ``HistoryEntry.kind``, if ``changed`` is known.
-
-    Examples
-    --------
-    >>> [one.name for one in lake.tables("st", details=False)]
-    ['stock']
-    """
-
-    name: str
-    uri: str
-    format: FormatName
-    table_id: str
-    guarded: bool
-    files: int | None
-    rows: int | None
-    bytes: int | None
-    changed_version: int | None = None
-    changed: datetime | None = None
-    changed_by: str | None = None
-
-
-class TablePage(HtmlList[T]):
-    """A list of some of the lake's tables.
-
-    Attributes
-    ----------
-    next : str or None
-        The value of ``after`` for the next page; None if no table follows.
-
-    Examples
-    --------
-    >>> page = lake.tables("st", limit=100, details=False)
-    >>> len(page), page.next
-    (1, None)
-    """
-
-    next: str | None = None
-
-
-class _Token(msgspec.Struct, frozen=True, array_like=True):
-    """The content of a page's ``next``, which base64 encodes; nothing is stored for it."""
-
-    format: int
-    lake_id: str
-    last: str
-
-
-def token_of(head: Head, last: str) -> str:
-    """Return the token of the page after the name ``last``."""
-    body = msgspec.json.encode(_Token(_FORMAT, head.lake_id, last))
-    return base64.urlsafe_b64encode(body).decode()
-
-
-def last_name(head: Head | None, token: object) -> str:
-    """Return the name after which a page must begin.
-
-    Raises
-    ------
-    InvalidOperation
-        The value is no token, or a token of another lake, or in another release's format.
-    """
-    if not isinstance(token, str):
-        raise InvalidOperation(
-            f"after takes `next` of a page of `tables`, a string, not {shown(token)}"
-        )
-    try:
-        body = base64.urlsafe_b64decode(token.encode("ascii"))
-        format_ = msgspec.json.decode(body, type=list)[0]
-        if format_ != _FORMAT:
-            raise InvalidOperation(
-                f"after is a token of format {shown(format_)}, and this library reads format "
-                f"{_FORMAT}: begin with the first page again"
-            )
-        read = msgspec.json.decode(body, type=_Token)
-    except (msgspec.MsgspecError, binascii.Error, ValueError, IndexError, RecursionError):
-        raise InvalidOperation(
-            f"after is {shown(token)}, which is no `next` of a page of `tables`: begin with the "
-            "first page again, or pass the token unchanged"
-        ) from None
-    if head is None or read.lake_id != head.lake_id:
-        raise InvalidOperation(
-            f"after is a token of lake {read.lake_id}, and this one is "
-            f"{'empty' if head is None else head.lake_id}: begin with the first page again"
-        )
-    return read.last
 
 
 # -------------------- terms

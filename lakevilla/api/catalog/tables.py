@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+
+import msgspec
 
 from lakevilla.api.arguments import (
     PropertyValue,
@@ -15,7 +18,7 @@ from lakevilla.api.arguments import (
     check_text,
     tables_to_register,
 )
-from lakevilla.api.catalog.names import ListedTable, TablePage, last_name, token_of
+from lakevilla.api.catalog.pages import ListedTable, PageToken, TablePage, gone, read_token
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.client.discovering import register_all, register_named, tell_left, tell_missing
 from lakevilla.api.client.names import refuse_link
@@ -26,16 +29,25 @@ from lakevilla.api.run import ATTEMPTS, begin_or_rerun, begin_transaction, run
 from lakevilla.api.snapshot import views, views_of
 from lakevilla.api.table import Table, table_of
 from lakevilla.api.transaction import Transaction
-from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
+from lakevilla.errors import InvalidOperation, TableExists, TableNotFound, VersionNotFound
 from lakevilla.formats.base import FormatName
+from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.lake.tables import drop_data, registration
-from lakevilla.lake.tables.discovery import ListedName, listed
 from lakevilla.lake.tables.dropped import is_half_deleted, refuse_to_delete
+from lakevilla.lake.tables.listing import (
+    ListedName,
+    ListedState,
+    listed,
+    present_state,
+    state_again,
+)
 
 __all__ = [
     "create_table",
     "drop_table",
+    "all_names",
     "list_tables",
+    "names_in",
     "open_table",
     "register",
     "set_guard",
@@ -161,39 +173,101 @@ def list_tables(
     tell_missing(client)
     with begin_transaction(client, executor, read_only=True) as reading:
         if prefix is None and after is None and limit is None and details:
-            return _page([table_of(reading, *one) for one in views(reading).items()], None)
-        found, following = _names(reading, prefix, after, limit)
+            opened = views(reading)
+            return _Page(version_of(reading)).of(table_of(reading, *one) for one in opened.items())
+        page = _listed_page(reading, prefix, after, limit)
         if not details:
-            return _page(_listed(reading, found), following)
-        opened = views_of(reading, {one.name: one.location for one in found})
-        return _page([table_of(reading, *one) for one in opened.items()], following)
+            return page.of(_described(reading, page))
+        if page.version != version_of(reading):
+            reading.bind_to(page.version, None, only=[one.location for one in page.found])
+        opened = views_of(reading, {one.name: one.location for one in page.found})
+        return page.of(table_of(reading, *one) for one in opened.items())
 
 
 def names_in(
     reading: Executor, prefix: str | None, after: str | None, limit: int | None
 ) -> TablePage[ListedTable]:
     """Return the tables of the state that a transaction reads, as ``Lake.tables`` lists them."""
-    found, following = _names(reading, prefix, after, limit)
-    return _page(_listed(reading, found), following)
+    page = _listed_page(reading, prefix, after, limit)
+    return page.of(_described(reading, page))
 
 
-def _names(
+def all_names(reading: Executor, again: str | None) -> tuple[list[ListedTable], str]:
+    """Return all tables, and the token by which they are listed in the same state again.
+
+    The token is empty for a lake without any commit. ``again``: the token of a call before.
+    """
+    page = _listed_page(reading, None, again, None)
+    return list(_described(reading, page)), page.again
+
+
+def version_of(reading: Executor) -> int:
+    """Return the global version that a transaction reads; 0 in an empty lake."""
+    head = reading.state_of_lake()
+    return 0 if head is None else head.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The tables of a page, which are not opened yet.
+
+    ``again`` is the token of the first page of the same state; empty without any commit.
+    """
+
+    version: int
+    commits: Sequence[CommitSummary] = ()
+    found: Sequence[ListedName] = ()
+    following: str | None = None
+    again: str = ""
+
+    def of(self, tables: Iterable[T]) -> TablePage[T]:
+        """Return the page with the tables as its caller wants them."""
+        page = TablePage(tables)
+        page.next, page.version = self.following, self.version
+        return page
+
+
+def _listed_page(
     reading: Executor, prefix: str | None, after: str | None, limit: int | None
-) -> tuple[list[ListedName], str | None]:
-    """Return a page of tables, and the token of the next one."""
+) -> _Page:
     head = reading.state_of_lake()
-    last = None if after is None else last_name(head, after)
+    lake_id, line = None if head is None else head.lake_id, _line(reading)
+    known = None if after is None else read_token(after, lake_id, line)
     if head is None:
-        return [], None
+        return _Page(0)
     with reading.verb_scope():
-        found, more = reading.run(listed(head, prefix or "", last, limit))
-    return found, token_of(head, found[-1].key) if more else None
+        state = _state(reading, head, known)
+        last = None if known is None else known.last
+        found, more = reading.run(listed(state, prefix or "", last, limit))
+    token = PageToken(head.lake_id, line, state.version, state.marks, "")
+    following = msgspec.structs.replace(token, last=found[-1].key).text if more else None
+    return _Page(state.version, head.commits, found, following, token.text)
 
 
-def _listed(reading: Executor, found: Sequence[ListedName]) -> Iterator[ListedTable]:
+def _state(reading: Executor, head: Head, known: PageToken | None) -> ListedState:
+    """Return the state to list: that of the pages before, if there are any."""
+    if known is None:
+        return reading.run(present_state(head))
+    if known.version != head.sequence and reading.state.bound.is_past:
+        raise gone(known.version, f"this is a state of version {head.sequence}")
+    try:
+        return reading.run(state_again(head, known))
+    except VersionNotFound as error:
+        raise gone(known.version, error.message.partition("; request")[0]) from error
+
+
+def _line(reading: Executor) -> str:
+    """Return the name of the line of versions that a transaction reads; empty for the lake's."""
+    frozen = reading.state.bound.frozen
+    if frozen is not None:
+        return f"{frozen.base.kind} {frozen.name}"
     head = reading.state_of_lake()
-    commits = {} if head is None else {one.sequence: one for one in head.commits}
-    for one in found:
+    return "" if head is None else head.home
+
+
+def _described(reading: Executor, page: _Page) -> Iterator[ListedTable]:
+    commits = {one.sequence: one for one in page.commits}
+    for one in page.found:
         state, size = one.state, one.state.size
         commit = commits.get(state.changed)
         yield ListedTable(
@@ -207,9 +281,3 @@ def _listed(reading: Executor, found: Sequence[ListedName]) -> Iterator[ListedTa
             changed=None if commit is None else utc_datetime(commit.timestamp_ms),
             changed_by=None if commit is None else commit.kind,
         )
-
-
-def _page(tables: Iterable[T], following: str | None) -> TablePage[T]:
-    page = TablePage(tables)
-    page.next = following
-    return page

@@ -1,4 +1,4 @@
-"""Find and list the tables of a lake."""
+"""Find the tables under a lake's root."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Literal
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
 from lakevilla.formats.base import FormatName, TableSnapshot
 from lakevilla.formats.iceberg.metadata.definition import metadata_directory, metadata_version
-from lakevilla.formats.iceberg.metadata.file import name_in_catalog
 from lakevilla.formats.registry import refuse_two_tables
-from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head, TableState, shown_tables
-from lakevilla.global_log.leaves import HIGHEST
-from lakevilla.global_log.repo import check_lake, fetch_leaves, load_all, load_names
+from lakevilla.global_log.head import HEAD_KEY, Head, TableState, shown_tables
+from lakevilla.global_log.repo import check_lake, load_all
 from lakevilla.lake.context import Context
-from lakevilla.lake.frozen.mounts import mounted, mounted_between
+from lakevilla.lake.frozen.mounts import mounted
 from lakevilla.lake.missing_tables import kept_by_a_catalog, names_in, wrong_root
 from lakevilla.lake.tables.dotted_names import path_of, refuse_twin
 from lakevilla.lake.tables.dropped import is_emptied, refuse_written_after
@@ -203,79 +201,6 @@ def _refuse_taken_name(head: Head | None, location: str) -> None:
         )
 
 
-# -------------------- listing
-#
-# Lists of a lake's tables, page by page, for which as few of HEAD's leaves as possible are read.
-
-
-#: The number of tables that a leaf of a large lake has at least.
-_IN_A_LEAF = 200
-
-
-@dataclass(frozen=True, slots=True)
-class ListedName:
-    """A table in a list sorted by ``key``; the next page begins after the last ``key``."""
-
-    key: str
-    name: str
-    location: str
-    state: TableState
-
-
-def listed(
-    head: Head, prefix: str, after: str | None, limit: int | None
-) -> Program[tuple[list[ListedName], bool]]:
-    """Return the tables after ``after`` that begin with ``prefix``, and whether there are more.
-
-    A table is sorted by its registered name, or else by its location. Both stay unchanged as long
-    as the table is not renamed. So each table that exists throughout is listed exactly once,
-    whatever other transactions commit between two pages.
-    """
-    yield from load_names(head)
-    called: dict[str, str] = {}
-    for name, location in head.names.items():
-        if location != NOWHERE:
-            called.setdefault(location, name)
-    first = max(prefix, "" if after is None else f"{after}\0")
-    last = prefix + HIGHEST
-    registered = sorted(
-        (name, location) for location, name in called.items() if first <= name < last
-    )
-    yield from fetch_leaves(
-        head.tables, head.tables.missing(location for _, location in registered)
-    )
-    # The HEAD of a past state has today's names, of tables, too, that joined the lake later.
-    shown = [
-        ListedName(name, name, location, state)
-        for name, location in registered
-        if (state := head.tables.get(location)) is not None and not (state.dropped or state.view)
-    ]
-    mounted = yield from mounted_between(head, first, last)
-    found: list[ListedName] = []
-    ranges = head.tables.ranges(first, last)
-    at_once = len(ranges) if limit is None else 1 + limit // _IN_A_LEAF
-    for number, (start, end) in enumerate(ranges):
-        if number % at_once == 0:
-            # Fetch the leaves up to the likely end of the page in one round.
-            until = ranges[min(number + at_once, len(ranges)) - 1][0]
-            yield from fetch_leaves(head.tables, head.tables.missing_between(start, until))
-        in_range = [
-            ListedName(location, _name_of(location, state), location, state)
-            for location, state in head.tables.within(start, end).items()
-            if not (state.dropped or state.view) and location not in called
-        ]
-        in_range += [
-            ListedName(location, location, location, state)
-            for location, state in mounted.items()
-            if not state.view and start <= location < end
-        ]
-        in_range += [one for one in shown if start <= one.name < end]
-        found += sorted(in_range, key=lambda one: one.key)
-        if limit is not None and len(found) > limit:
-            return found[:limit], True
-    return found, False
-
-
 def all_shown(head: Head) -> Program[dict[str, str]]:
     """Return the locations of all tables, including those of clones, by their shown names.
 
@@ -287,7 +212,3 @@ def all_shown(head: Head) -> Program[dict[str, str]]:
         return own
     found = [*own.items(), *((location, location) for location in there)]
     return dict(sorted(found, key=lambda one: one[1]))
-
-
-def _name_of(location: str, state: TableState) -> str:
-    return name_in_catalog(state.catalog) if state.catalog else location

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -626,9 +626,15 @@ def _note(
 
 
 def bind_to_past(
-    txn: TransactionState, *, version: int | None = None, timestamp_ms: int | None = None
+    txn: TransactionState,
+    *,
+    version: int | None = None,
+    timestamp_ms: int | None = None,
+    only: Collection[str] | None = None,
 ) -> Program[None]:
     """Bind a transaction that only reads to a global version, or to the newest one at a time.
+
+    With ``only`` it sees these tables alone.
 
     Raises
     ------
@@ -639,7 +645,8 @@ def bind_to_past(
         txn.bound.frozen.refuse_other(version, timestamp_ms)
         return
     context = txn.context
-    held = yield from context.head()
+    # A transaction that has listed tables has read HEAD.
+    held = txn.bound.held or (yield from context.head())
     if held is None:
         raise VersionNotFound(
             "the lake has no global version yet: its first transaction makes one; leave the "
@@ -649,7 +656,7 @@ def bind_to_past(
     if timestamp_ms is not None:
         version = yield from timeline.by(timestamp_ms)
     assert version is not None
-    past = yield from with_clones((yield from past_at(timeline, version)))
+    past = yield from with_clones((yield from past_at(timeline, version, only)))
     txn.bound.past = past
     txn.bound.held = HeldHead(past.head, held.token)
     txn.bound.sequence = txn.bound.began = past.sequence

@@ -153,6 +153,30 @@ def test_created_dropped_and_registered_tables_are_written_to_their_leaves(
         assert other.table("far_008").name == "far_008"
 
 
+def test_a_page_of_an_older_state_costs_the_requests_of_one_of_the_present(lake: lv.Lake) -> None:
+    def second_page(first: lv.TablePage[lv.ListedTable]) -> tuple[Requests, list[str]]:
+        with lv.connect(lake.root) as client:
+            found: list[str] = []
+            requests = cost(
+                client,
+                lambda: found.extend(
+                    one.name for one in client.tables(limit=50, after=first.next, details=False)
+                ),
+            )
+        return requests, found
+
+    first = lake.tables(limit=50, details=False)
+    present, names = second_page(first)
+    lake.create_table("aa/made", ROWS)
+    assert PAIR[0] in names
+    lake.drop_table(PAIR[0])
+    commit_two(lake, [REAL[3], PAIR[1]])
+    older, again = second_page(first)
+    assert again == names
+    assert older.total == present.total, (older, present)
+    assert older.list == 0
+
+
 def test_an_older_version_is_read_from_its_own_leaves(lake: lv.Lake) -> None:
     before = newest(lake).sequence
     commit_two(lake, PAIR)

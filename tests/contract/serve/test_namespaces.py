@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,45 @@ def test_lists_come_in_pages_of_the_size_that_a_client_asks_for(
             params["pageToken"] = page["next-page-token"]
         assert found == every
         assert gateway.refused(path, params={"pageSize": "none"})[0] == 400
+
+
+def test_pages_of_tables_and_namespaces_show_the_state_of_the_first(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    for number in range(4):
+        lake.create_table(f"many/t{number}", accounts(1), format="iceberg")
+    size = {"pageSize": "2"}
+    tables = gateway.ask("/namespaces/many/tables", params=size).json()
+    spaces = gateway.ask("/namespaces", params=size).json()
+    lake.create_table("many/t1x", accounts(1), format="iceberg")
+    lake.drop_table("many/t2")
+    lake.create_table("new/t", accounts(1), format="iceberg")
+    lake.drop_table("stock")
+    size["pageToken"] = tables["next-page-token"]
+    page = gateway.ask("/namespaces/many/tables", params=size).json()
+    assert [one["name"] for one in page["identifiers"]] == ["t2", "t3"]
+    size["pageToken"] = spaces["next-page-token"]
+    page = gateway.ask("/namespaces", params=size).json()
+    assert [*spaces["namespaces"], *page["namespaces"]] == [["many"], ["root"], ["sales"]]
+
+
+def test_a_page_of_a_state_that_is_gone_is_refused_with_what_to_do(
+    lake: lv.Lake, gateway: Gateway
+) -> None:
+    lake.create_table("sales/others", accounts(1), format="iceberg")
+    size = {"pageSize": "1"}
+    tokens = {
+        path: gateway.ask(path, params=size).json()["next-page-token"]
+        for path in ("/namespaces/sales/tables", "/namespaces")
+    }
+    gateway.pyiceberg().create_namespace("lab")
+    lake.rename_table("stock", "sales/goods")
+    for path, token in tokens.items():
+        status, kind, message = gateway.refused(path, params={**size, "pageToken": token})
+        assert (status, kind) == (400, "BadRequestException")
+        assert re.search("begin with (the first page|it) again", message)
+        for wrong in ("x", "é", token[:-3], next(t for t in tokens.values() if t != token)):
+            assert gateway.refused(path, params={**size, "pageToken": wrong})[0] == 400
 
 
 def test_a_table_is_renamed_into_another_namespace(lake: lv.Lake, gateway: Gateway) -> None:
