@@ -915,9 +915,10 @@ class Lake(Hinted, Generic[Frame]):
         """Return the rows to which a path over the catalog leads.
 
         A path is made of steps: parts of a table's name (``*`` is any part, ``**`` one or more),
-        then ``snapshots``, ``files``, ``columns``, ``statistics`` or ``commits``. Brackets after a
-        step narrow it: by a predicate over its columns, or by a position, the newest last. The
-        result has the columns of the last step, and before them the keys of the steps above.
+        then ``snapshots``, ``partitions``, ``files``, ``columns``, ``statistics`` or ``commits``,
+        each of which may be followed by the name of one member. Brackets after a step narrow it: by
+        a predicate over its columns, or by a position, the newest last. The result has the columns
+        of the last step, and before them the keys of the steps above.
 
         Parameters
         ----------
@@ -929,7 +930,8 @@ class Lake(Hinted, Generic[Frame]):
         Raises
         ------
         InvalidOperation
-            It is no path; or a step or column does not exist, and the message names those that do.
+            It is no path; or a step, column or member does not exist: the message names those that
+            do.
         TableNotFound, RefNotFound, VersionNotFound
 
         Examples

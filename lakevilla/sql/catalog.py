@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 
-CatalogKind = Literal["tables", "files", "columns", "statistics", "commits", "refs"]
+CatalogKind = Literal["tables", "files", "partitions", "columns", "statistics", "commits", "refs"]
 Operator = Literal["=", "in", "<", "<=", ">", ">=", "prefix"]
 Constant = str | int | float | bool
 
@@ -52,6 +52,16 @@ SCHEMAS: dict[CatalogKind, pa.Schema] = {
             ("deletes", _NUMBER),
         ]
     ),
+    "partitions": pa.schema(
+        [
+            ("table", _TEXT),
+            ("name", _TEXT),
+            ("partition", _TEXTS),
+            ("files", _NUMBER),
+            ("rows", _NUMBER),
+            ("bytes", _NUMBER),
+        ]
+    ),
     "columns": pa.schema(
         [
             ("table", _TEXT),
@@ -66,6 +76,7 @@ SCHEMAS: dict[CatalogKind, pa.Schema] = {
             ("table", _TEXT),
             ("path", _TEXT),
             ("column", _TEXT),
+            ("type", _TEXT),
             ("min", _TEXT),
             ("max", _TEXT),
             ("nulls", _NUMBER),
@@ -113,10 +124,13 @@ INFORMATION_SCHEMA: dict[str, CatalogKind] = {
 NAMED_BY: dict[CatalogKind, str] = {
     "tables": "name",
     "files": "table",
+    "partitions": "table",
     "columns": "table",
     "statistics": "table",
     "commits": "table",
 }
+#: Columns that have one value in all files of a partition.
+_OF_BOTH = frozenset({"table", "partition"})
 #: A suffix above every name with the same beginning: no path contains this code point.
 HIGHEST = chr(0x10FFFF)
 
@@ -210,6 +224,17 @@ class CatalogRead(msgspec.Struct, frozen=True, omit_defaults=True):
     names: NameRange = NameRange()
     terms: tuple[Term, ...] = ()
     columns: tuple[str, ...] | None = None
+
+    @property
+    def observed(self) -> CatalogRead:
+        """The read as it is noted: partitions are made of files, so theirs is a read of files.
+
+        Terms on what partitions alone have are left out: no single file decides them.
+        """
+        if self.kind != "partitions":
+            return self
+        terms = [one for one in self.terms if one.column.partition(".")[0] in _OF_BOTH]
+        return CatalogRead("files", self.names, tuple(terms))
 
     def admits(self, row: Mapping[str, Any]) -> bool:
         """Return whether this part may contain a row, by the columns of the row that are given."""

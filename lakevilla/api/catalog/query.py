@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.api.catalog.names import (
-    BELOW,
-    CatalogPath,
-    PathStep,
-    constants_in,
-    filtered,
-    matching,
-    names_asked,
-    parsed,
-)
+from lakevilla.api.catalog.filters import Row, checks, constants_in, key_of, passed
+from lakevilla.api.catalog.names import matching, names_asked
+from lakevilla.api.catalog.paths import CatalogPath, PathStep, nearest, no_step, parsed
 from lakevilla.api.client.client import LakeClient
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
@@ -26,13 +20,13 @@ from lakevilla.api.refs import client_on
 from lakevilla.api.run import begin_transaction
 from lakevilla.api.times import time_or_other
 from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.formats.catalog_rows import partition_name, partition_rows
 from lakevilla.settings import shown
-from lakevilla.sql.catalog import SCHEMAS, CatalogKind, CatalogRead, NameRange
+from lakevilla.sql.catalog import SCHEMAS, CatalogKind, CatalogRead, NameRange, Term
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
 
 __all__ = ["answered", "query"]
 
-Row = dict[str, Any]
 #: A function that begins a transaction, bound to an older version of the same lake.
 Begin = Callable[[int], Executor[Frame]]
 
@@ -45,6 +39,10 @@ _KINDS: dict[str, CatalogKind] = {
     "statistics": "statistics",
     "commits": "commits",
 }
+#: So many files are named where their statistics are read; of more, all statistics are read.
+_FEW = 100
+#: The most names that an error lists.
+_OFFERED = 20
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYS = pa.schema([("table", pa.string()), ("version", pa.int64()), ("path", pa.string())])
 
@@ -104,14 +102,15 @@ def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) 
     tables = _tables(executor, path)
     if not path.below:
         return _Found(tables, (), SCHEMAS["tables"]).as_table()
-    names = [row["name"] for row in tables]
+    is_exact = not any(step.is_any for step in path.names)
+    asked = _Asked([row["name"] for row in tables], is_exact)
     first, *rest = path.below
     if first.text == "snapshots":
-        found = _snapshots(executor, names, first)
+        found = _snapshots(executor, asked, first)
         if rest:
-            return _in_past(executor, begin, found, rest).as_table()
+            return _in_past(executor, begin, asked, found, rest).as_table()
         return found.as_table()
-    return _of_tables(executor, names, path.below).as_table()
+    return _of_tables(executor, asked, path.below).as_table()
 
 
 # ------------------------------------------------------------------ tables
@@ -119,12 +118,35 @@ def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) 
 
 def _tables(executor: Executor[Frame], path: CatalogPath) -> list[Row]:
     """Return the tables whose names the path matches, in the order of their names."""
-    names = names_asked(path.names)
-    rows = _read(executor, "tables", names)
+    rows = _read(executor, "tables", names_asked(path.names))
     found = matching(rows, path.names)
-    if not found and not any(step.is_any for step in path.names):
-        _refuse_unknown(executor, path)
+    if not found:
+        if any(step.is_any for step in path.names):
+            _refuse_no_path(executor, rows, path)
+        else:
+            _refuse_unknown(executor, path)
     return found
+
+
+def _refuse_no_path(executor: Executor[Frame], rows: Sequence[Row], path: CatalogPath) -> None:
+    """Raise the error for a step that stands where there are tables alone, and is none of theirs.
+
+    Where there are directories, too, the step may be a part of a name that no table has yet.
+    """
+    fixed = [step.text for step in takewhile(lambda one: not one.is_any, path.names)]
+    prefixes = frozenset("/".join(fixed[:number]) for number in range(1, len(fixed) + 1))
+    if prefixes:  # the range of names that was read may begin below these
+        rows = [*rows, *_read(executor, "tables", NameRange(exact=prefixes))]
+    for depth in range(len(path.names) - 1, 0, -1):
+        above = path.names[:depth]
+        here = matching(rows, above)
+        below = matching(rows, (*above, PathStep("**", is_any=True)))
+        step = path.names[depth]
+        is_exact = not any(one.is_any for one in above)
+        if here and not below and (is_exact or not (step.is_any or step.is_quoted)):
+            raise InvalidOperation(f"table {here[0]['name']}: {no_step('', step.text)}")
+        if here or below:
+            return
 
 
 def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
@@ -136,30 +158,38 @@ def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
         if row["name"] == whole:
             return  # the table exists, but the path's filters exclude it
         step = parts[len(row["name"].split("/"))]
-        raise InvalidOperation(
-            f"table {row['name']} has no step {step!r}: there are {', '.join(BELOW[''])}",
-            table=row["name"],
-        )
+        raise InvalidOperation(f"table {row['name']}: {no_step('', step)}", table=row["name"])
     raise TableNotFound(f"table {whole} does not exist: `tables()` lists them", table=whole)
 
 
 # ------------------------------------------------------------------ below
 
 
-def _snapshots(executor: Executor[Frame], names: Sequence[str], step: PathStep) -> _Found:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The tables below which a path goes on; ``is_exact``: it names each of them, without ``*``."""
+
+    names: Sequence[str]
+    is_exact: bool
+
+
+def _snapshots(executor: Executor[Frame], asked: _Asked, step: PathStep) -> _Found:
     """Return the versions of the lake in which each table was changed, oldest first."""
-    requested = frozenset(names)
     columns = ("version", "timestamp", "txn_id", "kind", "members", "table", "adds")
     rows = [
         row
-        for row in _read(executor, "commits", NameRange(exact=requested), columns=columns)
+        for row in _read(executor, "commits", _only(asked.names), columns=columns)
         if row["adds"] or row["removes"] or row["metadata_changed"]
     ]
-    return _Found(_each(rows, names, step, _SNAPSHOTS), ("table",), _SNAPSHOTS)
+    return _Found(_each(rows, asked, step, _SNAPSHOTS), ("table",), _SNAPSHOTS)
 
 
 def _in_past(
-    executor: Executor[Frame], begin: Begin[Frame], found: _Found, below: Sequence[PathStep]
+    executor: Executor[Frame],
+    begin: Begin[Frame],
+    asked: _Asked,
+    found: _Found,
+    below: Sequence[PathStep],
 ) -> _Found:
     """Return the rows of the steps below the snapshots, read in each of these versions."""
     rows: list[Row] = []
@@ -167,47 +197,83 @@ def _in_past(
     for version in sorted({row["version"] for row in found.rows}):
         names = [row["table"] for row in found.rows if row["version"] == version]
         with begin(version) as snapshot:
-            result = _of_tables(snapshot, names, below)
+            result = _of_tables(snapshot, _Asked(names, asked.is_exact), below)
         rows += [{**row, "version": version} for row in result.rows]
     if result is None:
-        result = _of_tables(executor, [], below)
+        result = _of_tables(executor, _Asked([], is_exact=False), below)
     return _Found(rows, ("table", "version", *result.keys[1:]), result.own)
 
 
-def _of_tables(
-    executor: Executor[Frame], names: Sequence[str], below: Sequence[PathStep]
-) -> _Found:
+def _of_tables(executor: Executor[Frame], asked: _Asked, below: Sequence[PathStep]) -> _Found:
     first, *rest = below
+    if first.text == "partitions":
+        return _of_partitions(executor, asked, first, rest)
     if first.text == "files":
-        own = _without("files", "table")
-        rows = _read(executor, "files", _only(names), terms=constants_in(first, own))
-        rows.sort(key=lambda row: (row["modified"] or _LONG_AGO, row["path"]))
-        found = _Found(_each(rows, names, first, own), ("table",), own)
-        return _of_files(executor, found, rest[0]) if rest else found
+        rows = _files(executor, asked, first)
+        return _of_files(executor, asked, rows, below)
     kind = _KINDS[first.text]
     own = _without(kind, "table")
-    rows = _read(executor, kind, _only(names))
-    return _Found(_each(rows, names, first, own), ("table",), own)
+    rows = _read(executor, kind, _only(asked.names))
+    return _Found(_each(rows, asked, first, own), ("table",), own)
 
 
-def _of_files(executor: Executor[Frame], files: _Found, step: PathStep) -> _Found:
+def _of_partitions(
+    executor: Executor[Frame], asked: _Asked, step: PathStep, below: Sequence[PathStep]
+) -> _Found:
+    """Return the partitions of tables, or what is below them; one list of files makes both."""
+    own = _without("partitions", "table")
+    files = _files(executor, asked, None)
+    found = _each(partition_rows(files), asked, step, own)
+    if not below:
+        return _Found(found, ("table",), own)
+    chosen = {(row["table"], row["name"]) for row in found}
+    within = [one for one in files if (one["table"], partition_name(one["partition"])) in chosen]
+    return _of_files(executor, asked, within, below)
+
+
+def _files(executor: Executor[Frame], asked: _Asked, step: PathStep | None) -> list[Row]:
+    """Return the files of tables, oldest first, that the terms of a step admit."""
+    terms = () if step is None else constants_in(step, _without("files", "table"))
+    rows = _read(executor, "files", _only(asked.names), terms=terms)
+    return sorted(rows, key=lambda row: (row["modified"] or _LONG_AGO, row["path"]))
+
+
+def _of_files(
+    executor: Executor[Frame], asked: _Asked, rows: Sequence[Row], below: Sequence[PathStep]
+) -> _Found:
+    """Return some files, narrowed by the first step below tables, or what is below the files."""
+    first, *rest = below
+    own = _without("files", "table")
+    files = _Found(_each(rows, asked, first, own), ("table",), own)
+    return _of_columns(executor, asked, files, rest[0]) if rest else files
+
+
+def _of_columns(executor: Executor[Frame], asked: _Asked, files: _Found, step: PathStep) -> _Found:
     """Return the catalog's rows on the columns of some files."""
     chosen = {(row["table"], row["path"]) for row in files.rows}
     names = list(dict.fromkeys(row["table"] for row in files.rows))
+    paths = tuple({path for _, path in chosen})
     rows = [
         row
-        for row in _read(executor, "statistics", _only(names))
+        for row in _read(executor, "statistics", _only(names), terms=_among(paths))
         if (row["table"], row["path"]) in chosen
     ]
     own = _without("statistics", "table", "path")
     if step.text == "columns":
         own = pa.schema([own.field(name).with_name(_called(name)) for name in own.names])
         rows = [{_called(name): value for name, value in row.items()} for row in rows]
-    found: list[Row] = []
-    for table, path in sorted(chosen):
-        some = [row for row in rows if (row["table"], row["path"]) == (table, path)]
-        found += filtered(some, step, own)
+    _refuse_missing(rows, asked, step, own)
+    passing = checks(step, own, rows)
+    by_file: dict[tuple[str, str], list[Row]] = {key: [] for key in sorted(chosen)}
+    for row in rows:
+        by_file[row["table"], row["path"]].append(row)
+    found = [row for some in by_file.values() for row in passed(some, passing)]
     return _Found(found, ("table", "path"), own)
+
+
+def _among(paths: tuple[str, ...]) -> tuple[Term, ...]:
+    """Return the term that excludes other files before their statistics are read."""
+    return (Term("path", "in", paths),) if 0 < len(paths) <= _FEW else ()
 
 
 def _called(name: str) -> str:
@@ -215,14 +281,32 @@ def _called(name: str) -> str:
     return "name" if name == "column" else name
 
 
-def _each(rows: Iterable[Row], names: Sequence[str], step: PathStep, own: pa.Schema) -> list[Row]:
+def _each(rows: Iterable[Row], asked: _Asked, step: PathStep, own: pa.Schema) -> list[Row]:
     """Return the rows of each table that pass a step; a position counts rows within one table."""
-    by_table: dict[str, list[Row]] = {name: [] for name in names}
+    by_table: dict[str, list[Row]] = {name: [] for name in asked.names}
     for row in rows:
         if row["table"] in by_table:
             by_table[row["table"]].append(row)
     every = [row for some in by_table.values() for row in some]
-    return [row for some in by_table.values() for row in filtered(some, step, own, every)]
+    _refuse_missing(every, asked, step, own)
+    passing = checks(step, own, every)
+    return [row for some in by_table.values() for row in passed(some, passing)]
+
+
+def _refuse_missing(rows: Iterable[Row], asked: _Asked, step: PathStep, own: pa.Schema) -> None:
+    """Raise the error for a member that a path names and no row has, unless ``*`` is above it."""
+    if step.member is None or not asked.is_exact or not asked.names:
+        return
+    key = key_of(step, own)
+    known = dict.fromkeys(str(row[key]) for row in rows)
+    if step.member in known:
+        return
+    there = f": there are {', '.join(list(known)[:_OFFERED])}" if known else ""
+    raise InvalidOperation(
+        f"table {asked.names[0]}: {step.text} has no member {step.member!r}"
+        f"{nearest(step.member, known)}{there}",
+        table=asked.names[0],
+    )
 
 
 def _without(kind: CatalogKind, *left_out: str) -> pa.Schema:

@@ -55,7 +55,7 @@ class ListedState:
 
 
 class KnownState(Protocol):
-    """What a token says of the state that the first page was of."""
+    """The state that the first page was of, as a token names it."""
 
     @property
     def version(self) -> int: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -67,7 +68,7 @@ def test_a_path_finds_statistics_of_a_column_in_some_files(lake: lv.Lake) -> Non
         ("qty", "10", "20"),
         ("qty", "30", "30"),
     ]
-    assert list(found[0]) == ["table", "path", "name", "min", "max", "nulls"]
+    assert list(found[0]) == ["table", "path", "name", "type", "min", "max", "nulls"]
     every = ask(lake, "/sales/orders/statistics[column = 'qty']")
     assert sorted(row["max"] for row in every) == ["20", "30"]
 
@@ -123,13 +124,128 @@ def test_a_path_can_be_evaluated_in_a_past_version_a_tag_or_a_branch(lake: lv.La
         lake.query("/plain", at=True)
 
 
+def test_predicates_narrow_each_level_of_the_hierarchy(lake: lv.Lake) -> None:
+    assert names(lake, "/[name LIKE 'sal%']/*[rows > 2]") == ["sales/orders"]
+    assert names(lake, "/[name LIKE 'retail%']/[name < 'f']/orders[rows >= 2]") == [
+        "retail/eu/orders"
+    ]
+    path = "/[name = 'sales']/orders[rows > 2]/partitions[files = 1]/files[rows = 1]/columns"
+    assert [row["name"] for row in ask(lake, f"{path}[nulls = 0][name = 'qty']")] == ["qty"]
+    assert not ask(lake, path.replace("rows > 2", "rows > 3"))
+
+
+def test_partitions_are_a_step_between_tables_and_files(lake: lv.Lake) -> None:
+    found = ask(lake, "/sales/orders/partitions")
+    assert [(row["name"], row["files"], row["rows"]) for row in found] == [
+        ("region=Asia", 1, 1),
+        ("region=EU", 1, 2),
+    ]
+    assert list(found[0]) == SCHEMAS["partitions"].names
+    (asia,) = ask(lake, "/sales/orders/partitions/region=Asia")
+    assert asia == found[0]
+    (file,) = ask(lake, "/sales/orders/partitions[partition.region = 'Asia']/files")
+    assert (file["rows"], file["size_bytes"]) == (1, asia["bytes"])
+    bounds = ask(lake, '/sales/orders/partitions/"region=EU"/files/columns/qty')
+    assert [(row["min"], row["max"]) for row in bounds] == [("10", "20")]
+    (whole,) = ask(lake, "/plain/partitions")
+    assert (whole["name"], whole["partition"], whole["rows"]) == ("", [], 2)
+    assert not ask(lake, "/sales/none/partitions")
+    older = ask(lake, "/sales/orders/snapshots/1/partitions/*")
+    assert [(row["version"], row["name"]) for row in older] == [(1, "region=EU")]
+
+
+def test_bounds_are_compared_as_values_of_their_columns(quick_place: Place) -> None:
+    with quick_place.connect() as lake:
+        lake.create_table(
+            "t",
+            {
+                "n": [5, 40],
+                "x": [0.5, 1e9],
+                "text": ["a", "z"],
+                "day": [date(2024, 1, 1), date(2024, 5, 1)],
+                "at": [datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 5, 1, tzinfo=UTC)],
+            },
+        )
+
+        def found(condition: str) -> list[str]:
+            return [row["name"] for row in ask(lake, f"/t/files/columns[{condition}]")]
+
+        assert found("max > 6") == ["n", "x"]  # as text, '40' would be below '6'
+        assert found("max > 6 AND name = 'n'") == ["n"]
+        assert found("min = 'a'") == ["text"]
+        assert found("max > date '2024-04-30'")[:1] == ["day"]
+        assert found("min < timestamp '2024-01-02T00:00:00Z'")[-1:] == ["at"]
+        assert found("max IS NOT NULL") == ["n", "x", "text", "day", "at"]
+        assert found("type = 'long' AND max > 100") == []
+        statistics = ask(lake, "/t/statistics[max >= 40 AND type = 'long']")
+        assert [row["column"] for row in statistics] == ["n"]
+
+
+def test_a_star_below_a_table_is_any_member_of_the_step_above(lake: lv.Lake) -> None:
+    assert ask(lake, "/sales/orders/files/*") == ask(lake, "/sales/orders/files")
+    assert ask(lake, "/sales/*/columns/*[position = 0]") == ask(
+        lake, "/sales/*/columns[position = 0]"
+    )
+    assert [row["table"] for row in ask(lake, "/**/columns/qty")] == [
+        table.name for table in lake.tables()
+    ]
+    newest = ask(lake, "/sales/orders/files[rows > 0]/*[rows = 1]/columns/*[name = 'id']")
+    assert [row["max"] for row in newest] == ["3"]
+    path = ask(lake, "/plain/files")[0]["path"]
+    assert [row["path"] for row in ask(lake, f'/plain/files/"{path}"')] == [path]
+    assert not ask(lake, "/**/columns/nosuch")  # below a star nothing need be there
+
+
+def test_sql_over_the_catalog_tables_asks_what_a_path_asks(lake: lv.Lake) -> None:
+    pairs = {
+        "/sales/*[rows > 0]": "SELECT * FROM lakevilla_tables WHERE starts_with(name, 'sales/') "
+        "AND rows > 0 ORDER BY name",
+        "/**/partitions[partition.region = 'Asia']": "SELECT * FROM lakevilla_partitions "
+        "WHERE partition['region'] = 'Asia' ORDER BY \"table\", name",
+        "/sales/orders/partitions[files > 0 AND rows > 1]": "SELECT * FROM lakevilla_partitions "
+        "WHERE \"table\" = 'sales/orders' AND files > 0 AND rows > 1",
+        "/sales/orders/statistics[max > 15 AND type = 'long']": "SELECT * FROM "
+        "lakevilla_statistics WHERE \"table\" = 'sales/orders' AND type = 'long' "
+        "AND TRY_CAST(max AS BIGINT) > 15",
+        "/sales/*/columns/qty": "SELECT * FROM lakevilla_columns "
+        "WHERE starts_with(\"table\", 'sales/') AND name = 'qty'",
+    }
+    for path, sql in pairs.items():
+        by_path, by_sql = lake.query(path), lake.sql(sql)
+        assert by_path.num_rows > 0
+        assert by_path.to_pylist() == by_sql.to_pylist(), path
+
+
+def test_names_in_quotes_may_have_any_characters(lake: lv.Lake) -> None:
+    lake.create_table("odd/a b[c]", TYPES)
+    lake.rename_table("odd/a b[c]", 'odd/it\'s "it"')
+    assert names(lake, '/odd/"it\'s ""it"""') == ['odd/it\'s "it"']
+    assert names(lake, "/odd/*[name = 'it''s \"it\"']") == ['odd/it\'s "it"']
+
+
 @pytest.mark.parametrize("quick_place", ["memory"], indirect=True)
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/sales/orders/fils", "snapshots, files, columns, statistics, commits"),
+        (
+            "/sales/orders/fils",
+            r"mean 'files'.*snapshots, files, partitions, columns, statistics, commits",
+        ),
         ("/sales/orders/files/rows", "columns, statistics"),
-        ("/sales/orders/columns/name", "last step"),
+        ("/sales/orders/columns/qtty", r"no member 'qtty' .did you mean 'qty'.*id, region, qty"),
+        ("/sales/orders/columns/qty/min", "last step"),
+        ("/sales/orders/files/colums", "did you mean 'columns'"),
+        ('/sales/orders/files/"no.parquet"', "no member 'no.parquet'"),
+        ("/sales/orders/partitions/region=Asien", "did you mean 'region=Asia'"),
+        ("/sales/orders/partitions/Asia", "there are files"),
+        ("/sales/orders/partitions[regoin = 'Asia']", "partition"),
+        ("/sales/orders/snapshots/99", "no member '99'"),
+        ("/sales/*/fils", "did you mean 'files'"),
+        ("/sales/orders/*", "snapshots, files"),
+        ("/sales/orders[]", r"\[\] is empty"),
+        ("/sales/orders[ ]/files", r"\[\] is empty"),
+        ("/sales/orders[name = 'it\\'s']", "not closed"),
+        ("/sales/orders/files/columns[max > 'x' AND max > 1]", "max"),
         ("/sales/orders/commits/files", "last step"),
         ("/sales/orders/files[nosuch = 1]", "size_bytes"),
         ("/sales/orders/files[partition.nosuch = 'x']", "region"),
@@ -142,6 +258,7 @@ def test_a_path_can_be_evaluated_in_a_past_version_a_tag_or_a_branch(lake: lv.La
         ("sales/orders", "must begin with"),
         ("", "must begin with"),
         ("/sales//orders", "a step must be"),
+        ("//", "a step must be"),
         ("/sales/orders/", "a step must be"),
         ("/sales orders", "the end of the path must follow"),
         ("/sales/orders[", "not closed"),

@@ -64,6 +64,8 @@ LARGE = """SELECT path FROM lakevilla_files WHERE "table" = 'sales/orders'
 COLUMNS = "SELECT name FROM lakevilla_columns WHERE \"table\" = 'sales/orders'"
 STATISTICS = """SELECT max FROM lakevilla_statistics WHERE "table" = 'sales/orders'
     AND "column" = 'id'"""
+PARTITIONS = """SELECT name FROM lakevilla_partitions WHERE "table" = 'sales/orders'
+    AND partition['region'] = 'Asia' AND files > 0"""
 COMMITS = "SELECT version FROM lakevilla_commits WHERE \"table\" = 'sales/orders'"
 OLD_COMMITS = "SELECT version FROM lakevilla_commits WHERE version <= 2"
 SCHEMAS = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'sales'"
@@ -87,6 +89,7 @@ MATTERS = [
     (COMMITS, add("sales/orders")),
     (SCHEMAS, make("sales/new")),
     (OWN_COLUMNS, widen("sales/orders")),
+    (PARTITIONS, add("sales/orders", "Asia")),
 ]
 GOES_THROUGH = [
     (SALES_NAMES, add("sales/items")),
@@ -106,6 +109,8 @@ GOES_THROUGH = [
     (OLD_COMMITS, add("sales/orders")),
     (SCHEMAS, make("hr/new")),
     (OWN_COLUMNS, add("sales/orders")),
+    (PARTITIONS, add("sales/orders", "EU")),
+    (PARTITIONS, add("sales/items")),
 ]
 
 
@@ -122,7 +127,12 @@ def races(lake: lv.Lake, query: str, other: Callable[[lv.Lake], object]) -> bool
 
 @pytest.mark.parametrize(
     ("lake", "number"),
-    [*(("memory", n) for n in range(len(MATTERS))), ("iceberg", 6), ("iceberg", 9)],
+    [
+        *(("memory", n) for n in range(len(MATTERS))),
+        ("iceberg", 6),
+        ("iceberg", 9),
+        ("iceberg", 16),
+    ],
     indirect=["lake"],
 )
 def test_a_commit_that_changes_the_result_of_a_catalog_query_is_a_conflict(
@@ -135,7 +145,12 @@ def test_a_commit_that_changes_the_result_of_a_catalog_query_is_a_conflict(
 
 @pytest.mark.parametrize(
     ("lake", "number"),
-    [*(("memory", n) for n in range(len(GOES_THROUGH))), ("iceberg", 8), ("iceberg", 9)],
+    [
+        *(("memory", n) for n in range(len(GOES_THROUGH))),
+        ("iceberg", 8),
+        ("iceberg", 9),
+        ("iceberg", 17),
+    ],
     indirect=["lake"],
 )
 def test_a_commit_that_does_not_change_the_result_of_a_catalog_query_is_no_conflict(

@@ -19,7 +19,12 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.formats.catalog_rows import file_row, statistics_of
+from lakevilla.formats.catalog_rows import (
+    admitted,
+    file_row,
+    partition_rows,
+    statistics_of,
+)
 from lakevilla.formats.files import DataFile, data_files
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, growth_of
 from lakevilla.global_log.commits import CommitObject
@@ -67,9 +72,15 @@ def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]
     return (
         row
         for (name, snapshot), files in zip(opened.items(), lists, strict=True)
-        for file in _each(files)
+        for file in _each(admitted(files, read.terms))
         if read.admits(row := file_row(txn.context.root, name, snapshot.layout, file))
     )
+
+
+def rows_of_partitions(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
+    """Return the rows of lakevilla_partitions that ``read`` admits: one for each that has files."""
+    files = yield from file_rows(txn, read.observed)
+    return (row for row in partition_rows(files) if read.admits(row))
 
 
 def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
@@ -79,7 +90,7 @@ def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterato
     return (
         row
         for (name, snapshot), files in zip(opened.items(), lists, strict=True)
-        for file in _each(files)
+        for file in _each(admitted(files, read.terms))
         for row in statistics_of(name, snapshot.layout, file)
         if read.admits(row)
     )
@@ -225,9 +236,9 @@ def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
     yield from perform_late(txn)
     yield from make_promised(txn)
     rows = yield from _READERS[read.kind](txn, read)
-    if not txn.bound.is_past and read not in txn.work.catalog:
+    if not txn.bound.is_past and read.observed not in txn.work.catalog:
         # Also noted if the transaction only reads: it may still move to a newer HEAD.
-        txn.work.catalog.append(read)
+        txn.work.catalog.append(read.observed)
     schema = SCHEMAS[read.kind]
     # In parts, so that not a million rows are Python objects at the same time.
     parts = [pa.Table.from_pylist(part, schema) for part in _in_parts(rows)]
@@ -313,6 +324,7 @@ def uri_of(txn: TransactionState, location: str) -> str:
 _READERS: dict[str, Callable[[TransactionState, CatalogRead], Program[Any]]] = {
     "tables": _table_rows,
     "files": file_rows,
+    "partitions": rows_of_partitions,
     "columns": column_rows,
     "statistics": statistics_rows,
     "commits": commit_rows,
