@@ -44,6 +44,6 @@ slip(
     ),
     found_by=(
         "tests/contract/catalog/test_phantoms.py::"
-        "test_a_commit_that_changes_the_result_of_a_catalog_query_is_a_conflict"
+        "test_a_commit_that_changes_the_result_of_a_catalog_query_is_a_conflict[memory-16]"
     ),
 )
