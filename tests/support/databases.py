@@ -79,14 +79,14 @@ class Databases:
         while idle:
             connection = idle.pop()
             try:
-                connection.execute(f"SET temp_directory = '{directory}'")
+                connection.execute(f"SET temp_directory = '{directory}/database-0'")
                 if kind[-1]:  # it caches the files of another lake
                     connection.execute("SET enable_external_file_cache = false")
                     connection.execute("SET enable_external_file_cache = true")
             except duckdb.Error:
                 continue  # the database has written to its temp directory, or an error has ended it
             connection.unregister_filesystem(StoreFileSystem.protocol)
-            connection.register_filesystem(StoreFileSystem(database._data))
+            connection.register_filesystem(database._files)
             return connection
         return None
 

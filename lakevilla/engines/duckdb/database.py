@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
@@ -50,6 +51,13 @@ _FAR_THREADS = 8
 _MOST_KEYS = 1000
 
 
+#: DuckDB keeps some kilobytes for each file of a store that it has read, as long as the database
+#: exists, and files that no table has any more are not read again.
+#: https://github.com/duckdb/duckdb/issues/16842 (footers)
+#: https://github.com/duckdb/duckdb/issues/22730 (blocks)
+MOST_FILES = 20_000
+
+
 class Database:
     """Connections to a private in-memory database.
 
@@ -66,7 +74,9 @@ class Database:
         self._lock = lock()
         self._owner = -1
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._files = StoreFileSystem(data)
         self._directory: str | None = None
+        self._numbers = itertools.count()
 
     def cursor(self, *, watched: bool = True) -> duckdb.DuckDBPyConnection:
         """Return a fresh connection to the database.
@@ -96,27 +106,34 @@ class Database:
 
         The data that it has read stays in its memory until the memory is needed.
         """
-        return _connect(self._settings, self.directory, self._threads, files, True)
+        return self._connect(self.directory, files, keeps=True)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        if self._owner == os.getpid() and self._connection is not None:
+        if self._serves() and self._connection is not None:
             return self._connection
         with self._lock:
             # A forked child has the parent's database without its threads.
-            if self._connection is None or self._owner != os.getpid():
-                directory = self._directory = scratch_directory(self)
-                connection = self._made(directory)
+            if self._connection is None or not self._serves():
+                if self._directory is None or self._owner != os.getpid():
+                    self._directory = scratch_directory(self)
+                self._files = StoreFileSystem(self._data, self._files)
+                connection = self._made(self._directory)
                 # Set the owner last: until then, the connection may be that of a parent.
                 self._connection = connection
                 self._owner = os.getpid()
             return self._connection
 
+    def _serves(self) -> bool:
+        """Return whether the next statement may run in the database, or needs another.
+
+        Statements that run in an older database end in it.
+        """
+        return self._owner == os.getpid() and self._files.fresh <= MOST_FILES
+
     def _made(self, directory: str) -> duckdb.DuckDBPyConnection:
-        # Local files are in the system's cache already; a second copy here would fill the memory
         # Data on this machine is in the system's file cache already; a second copy here would fill
         # the memory limit.
-        files, keeps = StoreFileSystem(self._data), not self.is_local
-        connection = _connect(self._settings, directory, self._threads, files, keeps)
+        connection = self._connect(directory, self._files, keeps=not self.is_local)
         # The engine's own joins name the smaller side last. DuckDB would guess 1000 rows a file and
         # build its hash table of the larger side.
         with translated(None):
@@ -125,6 +142,14 @@ class Database:
                 f"SET dynamic_or_filter_threshold = {_MOST_KEYS}"
             )
         return connection
+
+    def _connect(
+        self, directory: str, files: StoreFileSystem, *, keeps: bool
+    ) -> duckdb.DuckDBPyConnection:
+        # Databases give the files that they spill to the same names: each needs a directory of its
+        # own. DuckDB makes it when it first spills.
+        own = os.path.join(directory, f"database-{next(self._numbers)}")
+        return _connect(self._settings, own, self._threads, files, keeps)
 
 
 #: DuckDB 2 takes LakeVilla's files for local ones, which by default it does not cache, and reads in

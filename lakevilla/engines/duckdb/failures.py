@@ -63,7 +63,7 @@ _UNSPILLED = "max_temp_directory_size"
 #: Errors of DuckDB that the system causes.
 _OF_SYSTEM = ("IO Error", "Out of Memory Error", "FATAL Error")
 #: A file in a process's own directory (``scratch_directory``).
-_SCRATCH = re.compile(r"^(?P<directory>.*/lakevilla-[^/]+)/[^/]+$")
+_SCRATCH = re.compile(r"^(?P<directory>.*/lakevilla-[^/]+)/(database-\d+/)?[^/]+$")
 _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
 #: Messages of DuckDB about bytes that are no text, in a column that is text in the table.
 _NO_TEXT = ("Failure in decode", "Invalid string encoding")

@@ -86,16 +86,27 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     protocol = _PROTOCOL
     cachable = False
 
-    def __init__(self, data: DataAccess) -> None:
+    def __init__(self, data: DataAccess, former: StoreFileSystem | None = None) -> None:
         super().__init__()
         self._data = data
+        #: The hashes of the names of the files that were opened here, and in ``former``.
+        self._opened: set[int] = set()
+        self._opened_before: set[int] = set() if former is None else former._opened
+        #: The number of files that were opened here and not in ``former``.
+        self.fresh = 0
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> _File:
         if mode != "rb":
             raise PermissionError(f"{path}: data files are only read here")
         key, size = _parse(path)
+        self._note(hash(path))
         source = self._data.open_input(key, size) if key else pa.BufferReader(_no_rows())
         return _File(source, size)
+
+    def _note(self, name: int) -> None:
+        if name not in self._opened:
+            self._opened.add(name)
+            self.fresh += name not in self._opened_before
 
     def glob(self, path: str, **options: Any) -> list[str]:
         return [path]

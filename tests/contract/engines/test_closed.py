@@ -476,7 +476,7 @@ def test_a_database_with_a_fatal_error_is_replaced(
 def test_a_database_that_has_opened_many_files_is_replaced(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(closed_module, "_MOST_NAMES", 3)
+    monkeypatch.setattr(closed_module, "MOST_FILES", 3)
     kept = []
     for number in range(5):
         lake.make("customers", pa.table({"c": [number], "name": [""]}), mode="overwrite")

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakevilla.arrow.unkept import as_in_duckdb
 from lakevilla.engines.duckdb import late as duckdb
-from lakevilla.engines.duckdb.database import Database, asked, heard
+from lakevilla.engines.duckdb.database import MOST_FILES, Database, asked, heard
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import STORE_URL, GivenFiles
 from lakevilla.engines.duckdb.reading.constants import Constants
@@ -37,12 +37,6 @@ from lakevilla.sql.statements.select import PURE_TABLE_FUNCTIONS, is_reaching, r
 # that is not plainly one SELECT of tables has a database of its own, which is dropped with it. See
 # ``docs/design/0026-one-closed-database.md``.
 
-
-#: DuckDB keeps some kilobytes for each file that it has read, as long as the database exists, and
-#: files that no table has any more are not read again.
-#: https://github.com/duckdb/duckdb/issues/16842 (footers)
-#: https://github.com/duckdb/duckdb/issues/22730 (blocks)
-_MOST_NAMES = 20_000
 
 #: Rows that are fetched between two checks for Ctrl-C.
 _ROWS_AT_ONCE = 100_000
@@ -92,7 +86,7 @@ class ClosedDatabases:
     def _open(self) -> _Kept:
         kept = self._kept
         if kept is not None and kept.owner == os.getpid():
-            if self._files.made - kept.made <= _MOST_NAMES:
+            if self._files.made - kept.made <= MOST_FILES:
                 return kept
             self._forget(kept)  # statements that run in it finish in it
         with self._lock:
