@@ -13,7 +13,7 @@ def test_threads_files_and_descriptors_stay_as_they_are(tmp_path: Path) -> None:
     """Objects and memory need more transactions: the campaign's layer ``leaks`` looks at them."""
     rounds = itertools.count(1)
     with lake_in(tmp_path) as lake:
-        samples = sampled(lake, lambda: next(rounds) < how_many(4, whole=40))
+        samples = sampled(lake, lambda: next(rounds) < how_many(3, whole=30))
     kept = {(one.descriptors, one.temporary_files) for _, one in samples[1:]}
     assert len(kept) == 1, samples
     # The first round has started the lake's own threads.
