@@ -8,7 +8,7 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from unittest import mock
 import lakevilla as lv
 import lakevilla.dbapi
 from lakevilla.engines.duckdb.reading import closed, relation
+from lakevilla.formats.iceberg import table_format
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,19 @@ ALLOWED = {
     "descriptors": 0.001,
     "temporary_files": 0.001,
     "objects": 0.2,
-    "kilobytes": 4.0,
+    "kilobytes": 5.0,
 }
 #: Caches fill up in so many transactions; until then, each may add so much.
 _SETTLED, _ALLOWED_BEFORE = 5_000, {"objects": 1.0, "kilobytes": 15.0}
-#: For how many files that SQL has read a lake keeps names, and DuckDB what it knows of them: so few
-#: here that these caches are full soon. DuckDB has 6 KB of a small file, of 20,000 at most.
-_MOST_FILES = 300
+#: Caches that are so small here that they are full soon: what DuckDB has of files that SQL has read
+#: (6 KB of a small file, of 20,000 at most), their names, and what is parsed of Iceberg tables.
+_SMALL = (
+    (closed, "MOST_FILES", 300),
+    (relation, "_MOST_FILES", 300),
+    (table_format, "_MANIFEST_BYTES", 1 << 20),
+    (table_format, "_PAST_BYTES", 1 << 18),
+    (table_format, "_METADATA_BYTES", 1 << 20),
+)
 #: A table keeps the names of the files that were removed from it, by default for a week.
 _FORGETFUL = {
     "delta.deletedFileRetentionDuration": "interval 1 seconds",
@@ -95,12 +102,10 @@ def lake_in(directory: Path) -> Iterator[lv.Lake]:
     (directory / "tmp").mkdir()
     before, tempfile.tempdir = tempfile.tempdir, str(directory / "tmp")
     try:
-        with (
-            mock.patch.object(closed, "MOST_FILES", _MOST_FILES),
-            mock.patch.object(relation, "_MOST_FILES", _MOST_FILES),
-            lv.connect(str(directory / "lake"), settings=_SETTINGS) as lake,
-        ):
-            yield lake
+        with ExitStack() as stack:
+            for module, name, value in _SMALL:
+                stack.enter_context(mock.patch.object(module, name, value))
+            yield stack.enter_context(lv.connect(str(directory / "lake"), settings=_SETTINGS))
     finally:
         tempfile.tempdir = before
 
