@@ -1959,8 +1959,8 @@ class Lake(Hinted, Generic[Frame]):
         - ``gc``: as ``gc``, once a day.
 
         Properties of a table determine what is done to it: ``lakevilla.optimize`` (true),
-        ``lakevilla.optimize.small_files`` (50), ``lakevilla.optimize.days`` (unset) and
-        ``lakevilla.vacuum`` (true).
+        ``lakevilla.optimize.small_files`` (50), ``lakevilla.optimize.days`` (unset),
+        ``lakevilla.optimize.queued`` (false) and ``lakevilla.vacuum`` (true).
 
         Parameters
         ----------

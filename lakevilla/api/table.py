@@ -27,6 +27,7 @@ from lakevilla.api.client.names import refuse_link
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import own_version, table_history, table_versions
+from lakevilla.api.optimizing import check_optimize_features, optimize_table
 from lakevilla.api.reading.lazy_frame import frame_of, lazy_frame
 from lakevilla.api.run import begin_transaction
 from lakevilla.arrow.opening import LiveRows
@@ -37,7 +38,7 @@ from lakevilla.lake.view import View
 from lakevilla.maintenance.vacuum import vacuum
 from lakevilla.results import KeptVersion, MergeResult, OptimizeResult, TableHistoryEntry
 from lakevilla.sql.expressions.bind import Predicate
-from lakevilla.transaction.verbs.optimize import result_of
+from lakevilla.transaction.state.values import Feature
 
 if TYPE_CHECKING:
     import duckdb  # noqa: TID251 (the type of what it gives back)
@@ -488,6 +489,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         *,
         target_file_size_bytes: int | None = None,
         z_order_by: str | Sequence[str] = (),
+        features: Feature = Feature.R | Feature.I,
     ) -> OptimizeResult:
         """Combine small files, and rewrite those with deleted rows.
 
@@ -505,23 +507,29 @@ class Table(LiveRows, Hinted, Generic[Frame]):
             Default: the table's ``delta.targetFileSize``, else the setting.
         z_order_by : str or sequence of str
             Rewrite all files, each partition ordered along a Z curve over these columns.
+        features : Feature
+            With ``Feature.CT`` it waits for its turn in the table's queue before it chooses files,
+            and those behind wait for it, so they change none of its files. With ``Feature.R`` too,
+            it is saved once its files are made. If the process dies then, the next such call
+            commits them, after a lease; so does ``lake.resume`` with the transaction's id.
 
         Raises
         ------
         InvalidOperation
             ``where`` uses other columns than partition columns, a column has no order, or an
             argument is wrong.
+
+        Examples
+        --------
+        >>> queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+        >>> lake.table("stock").optimize(features=queued).files_removed
+        0
         """
         columns = check_z_order(self.name, z_order_by)
         target_file_size_bytes = check_size(self.name, target_file_size_bytes)
+        check_optimize_features(self.name, features)
         client = self._acting("optimize")
-        with begin_transaction(client, Executor) as executor:
-            done = executor.optimize(self.name, where, target_file_size_bytes, columns)
-            if done is None:
-                executor.abort()
-                return OptimizeResult()
-            planned = done.operation
-        return result_of(planned, done, executor.result)
+        return optimize_table(client, self.name, where, target_file_size_bytes, columns, features)
 
     def vacuum(
         self,

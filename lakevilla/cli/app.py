@@ -207,15 +207,28 @@ def optimize(
     target_size: Annotated[
         int | None, typer.Option(metavar="BYTES", help="The approximate size of new files.")
     ] = None,
+    features: Annotated[
+        str,
+        typer.Option(
+            metavar="FEATURES",
+            help="With CT it waits for its turn in the table's queue; with R,CT,I it is saved too.",
+        ),
+    ] = "R,I",
     on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Combine a table's small files; gives way to every other transaction."""
+    from lakevilla.api.session.session import features_of
+
+    chosen = features_of(features)
     with open_lake(root, option, profile, on=on) as lake:
         done = lake.table(table).optimize(
-            where, target_file_size_bytes=target_size, z_order_by=z_order or ()
+            where,
+            target_file_size_bytes=target_size,
+            z_order_by=z_order or (),
+            features=chosen,
         )
     message = (
         f"{done.files_removed} files of {table} became {done.files_added}"

@@ -626,6 +626,7 @@ SMALL_FILES = 50
 _OPTIMIZE = "lakevilla.optimize"
 _SMALL_FILES = "lakevilla.optimize.small_files"
 _DAYS = "lakevilla.optimize.days"
+_QUEUED = "lakevilla.optimize.queued"
 _VACUUM = "lakevilla.vacuum"
 
 
@@ -642,11 +643,14 @@ class UpkeepRules:
         The table is also optimized once a partition has two such files, one of them this many days
         old.
     vacuum : bool
+    queued : bool
+        The table is optimized by a transaction in its queue, which is saved.
     """
 
     small_files: int | None
     days: int | None
     vacuum: bool
+    queued: bool = False
 
 
 def upkeep_of(properties: Mapping[str, str]) -> UpkeepRules:
@@ -657,6 +661,7 @@ def upkeep_of(properties: Mapping[str, str]) -> UpkeepRules:
         (max(int(few), 2) if few is not None else SMALL_FILES) if optimizes else None,
         int(days) if days is not None and optimizes else None,
         _flag(properties.get(_VACUUM, "")) != "false",
+        _flag(properties.get(_QUEUED, "")) == "true",
     )
 
 
@@ -707,5 +712,6 @@ _KNOWN: dict[str, tuple[Callable[[str], str | None], str]] = {
     _OPTIMIZE: (_flag, "true or false"),
     _SMALL_FILES: (_at_least_two, "a whole number from 2 on"),
     _DAYS: (_number, "a whole number of days"),
+    _QUEUED: (_flag, "true or false"),
     _VACUUM: (_flag, "true or false"),
 }

@@ -86,7 +86,7 @@ def give_up_places(
     watched = {txn: places.records.listed[txn] for txn in holders - ended - own}
     # Markers never change, so an unreadable one that still exists after a lease is an old one.
     damaged = any(one.txn is None for one in held_places)
-    dead, ended_since, silent = yield from _watch(context, watched, records, waits=damaged)
+    dead, ended_since, silent = yield from watch_records(context, watched, records, waits=damaged)
     swept.stale.update(dead)
     over = {None, *dead, *ended_since}
     given_up = yield from _delete([one for one in held_places if one.txn in over])
@@ -158,7 +158,7 @@ def drop_reservations(context: Context, departed: Collection[str]) -> Program[No
     yield from replace_until_stored(context, change)
 
 
-def _watch(
+def watch_records(
     context: Context,
     watched: dict[str, ObjectInfo],
     records: dict[str, TxnRecord],

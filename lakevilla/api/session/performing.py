@@ -46,6 +46,7 @@ from lakevilla.sql.statements.script.showing import (
 )
 from lakevilla.sql.statements.script.views import CreateView, DropView
 from lakevilla.sql.statements.select import Select
+from lakevilla.transaction.state.values import Feature
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
 from lakevilla.transaction.verbs.read_write import layout_of
 
@@ -177,8 +178,14 @@ _FILES = pa.schema([("path", pa.string())])
 _OPTIMIZED = ("files_added", "files_removed", "bytes_added", "bytes_removed", "partitions")
 
 
-def run_separately(lake: Host[Frame], node: Separate) -> Frame | None:
-    """Perform a statement that takes effect by itself; return its result as rows."""
+def run_separately(
+    lake: Host[Frame], node: Separate, features: Feature | None = None
+) -> Frame | None:
+    """Perform a statement that takes effect by itself; return its result as rows.
+
+    ``features`` are those of the session's transactions. OPTIMIZE has them where they can commit
+    through HEAD.
+    """
     match node:
         case CreateRef():
             _create(lake, node)
@@ -188,7 +195,10 @@ def run_separately(lake: Host[Frame], node: Separate) -> Frame | None:
             merged = lake.merge(name, delete=delete)
             return rows_of(lake.snapshot(), _MERGED, sorted(merged.tables.items()))
         case OptimizeTable(table=table, where=where, z_order_by=columns):
-            done = lake.table(table).optimize(where, z_order_by=columns)
+            through_head = Feature.I | Feature.CT
+            if features is None or not features & through_head:
+                features = Feature.R | Feature.I
+            done = lake.table(table).optimize(where, z_order_by=columns, features=features)
             schema = pa.schema([(name, pa.int64()) for name in _OPTIMIZED])
             counts = [getattr(done, name) for name in _OPTIMIZED]
             return rows_of(lake.snapshot(), schema, [counts])

@@ -292,7 +292,8 @@ class Session(Generic[Frame]):
         # The lake and all its branches share one set of refs, so the lake performs these
         # statements.
         is_of_refs = isinstance(node, CreateRef | DropRef | MergeBranch)
-        return run_separately(self._lake.on("main") if is_of_refs else self._lake, node)
+        lake = self._lake.on("main") if is_of_refs else self._lake
+        return run_separately(lake, node, self._of_transactions().get("features"))
 
     def _whole(
         self, part: Whole, given: Given[Frame]

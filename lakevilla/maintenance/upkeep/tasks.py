@@ -30,14 +30,15 @@ from lakevilla.lake.table_log import in_passing, open_tail, probe, refresh
 from lakevilla.lake.view import build_view
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.maintenance.recovery import checkpoint, recover
+from lakevilla.maintenance.upkeep.left_optimizes import commit_left
 from lakevilla.maintenance.vacuum import vacuum
-from lakevilla.results import Finding, Report
+from lakevilla.results import Finding, OptimizeResult, Report
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Feature
-from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.abort import give_up
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.optimize import optimize, result_of, to_purge
 
@@ -187,18 +188,28 @@ def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
     rules = upkeep_of(snapshot.layout.properties)
     if rules.small_files is None or not (yield from _worth_it(context, snapshot, rules)):
         return Piece()
-    options = Options(Feature.R | Feature.I, owner=owner)
+    features = Feature.R | Feature.I
+    piece = Piece()
+    if rules.queued and not context.only_creates:
+        features |= Feature.CT
+        for made in (yield from commit_left(context, location, owner)):
+            piece.add(_compacted(made))
+    options = Options(features, owner=owner)
     txn_id = context.new_txn_id(above=held.head.floor)
     txn = begin(TransactionState(context, txn_id, options, through_head=True))
     try:
         done = yield from optimize(txn, location, purge_from=_PURGE_FROM)
         if done is None:
-            return Piece()
+            return piece
         planned = done.operation
         result = yield from commit(txn)
     finally:
-        yield from abort(txn)  # has no effect on a committed transaction
-    made = result_of(planned, done, result)
+        yield from give_up(txn)  # has no effect on a committed transaction
+    piece.add(_compacted(result_of(planned, done, result)))
+    return piece
+
+
+def _compacted(made: OptimizeResult) -> Piece:
     done_to = {"files compacted": made.files_removed, "written instead": made.files_added}
     return Piece(counts=Counter(done_to))
 

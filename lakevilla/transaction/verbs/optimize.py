@@ -4,6 +4,10 @@ An optimize never makes another transaction fail. It chooses its files in one st
 once, through HEAD, with ``dataChange=false`` in all files: so reads of other transactions stay
 valid, and their writes to the old files are redone on the new ones, at most once. It gives up each
 group of files of which other transactions remove a file meanwhile (see ``refresh``).
+
+With ``Feature.CT`` it chooses its files at its turn in the table's queue, so that no transaction in
+the queue removes one of them. If it has ``Feature.R`` too, it is saved once its files are made:
+after a crash another process commits them (docs/design/0037-upkeep.md).
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ import pyarrow.compute as pc
 
 from lakevilla.arrow.input import places_of_true
 from lakevilla.engines.base import TableInput, target_file_size
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, StoreError
 from lakevilla.formats.files import DataFile, data_files, deleted_share, file_refs
 from lakevilla.formats.layout import Layout
+from lakevilla.lake.context import Event
 from lakevilla.phases import during
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.sql.expressions.bind import bind
@@ -32,8 +37,11 @@ from lakevilla.sublogs.operations import Bin, Operation, Optimize
 from lakevilla.transaction.state.files import hold_written, store_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Feature
+from lakevilla.transaction.verbs.begin import take_turn
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
+from lakevilla.transaction.verbs.save import save
 
 #: The most columns of a Z curve: over more columns it makes no predicate selective.
 _MOST_COLUMNS = 32
@@ -82,6 +90,7 @@ def optimize(
             table=location,
             txn_id=txn.id,
         )
+    yield from take_turn(txn, [location])
     yield from touch(txn, [location], probing=True, access="write")
     yield from store_files(txn, location)
     snapshot = txn.work.tables[location].snapshot
@@ -108,7 +117,21 @@ def optimize(
     if z_order_by:
         parameters["zOrderBy"] = json.dumps(list(z_order_by))
     operation = Optimize(location, tuple(bins), snapshot.metadata, parameters, files.num_rows)
-    return (yield from execute(txn, operation, "optimize"))
+    done = yield from execute(txn, operation, "optimize")
+    yield from _save(txn)
+    return done
+
+
+def _save(txn: TransactionState) -> Program[None]:
+    """Save an optimize in a queue, whose files are made; without Feature.R it is not saved."""
+    if not (txn.queues and Feature.R in txn.options.features):
+        return
+    try:
+        yield from save(txn)
+    except StoreError as error:
+        # It can still commit; only a crash before that would lose its work.
+        message = f"optimize {txn.id} could not be saved: {error.message}"
+        txn.context.notify(Event("left_out", txn.id, message, {}))
 
 
 def result_of(planned: Operation, done: Done, result: CommitResult | None) -> OptimizeResult:

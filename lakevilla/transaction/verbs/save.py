@@ -303,7 +303,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionStat
             "only saved ones can be resumed",
             txn_id=txn_id,
         )
-    sublog = yield from _load_sublog(txn_id, record.sublog)
+    sublog = yield from load_sublog(txn_id, record.sublog)
     held_record = yield from _taken_over(context, txn_id, record, outcome.token, owner)
     txn = revived(context, txn_id, owner, sublog)
     txn.bound.held = held
@@ -396,7 +396,8 @@ def operations_of(sublog: Sublog) -> list[Done]:
     ]
 
 
-def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
+def load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
+    """Return the saved sublog that a record names. Raises ``CorruptObject`` if it is missing."""
     key = sublog_key(txn_id, digest)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
