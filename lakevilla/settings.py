@@ -23,7 +23,12 @@ _MAY_BE_ZERO = {
     "outcome_retention_seconds",
     "reuse_after_seconds",
     "cache_bytes",
+    "format_limit",
 }
+
+#: The lake's formats that ``format_limit`` may name: the first is that of nearly every lake, the
+#: last the newest of this release.
+OLDEST_LIMIT, NEWEST_FORMAT = 2, 7
 
 #: The longest time of a setting; a longer one is probably in a wrong unit.
 MOST_SECONDS = 100 * 365 * 24 * 3600.0
@@ -155,6 +160,11 @@ class Settings(_StoreSettings):
     sql_uris : bool
         Whether SQL may name tables by URIs and absolute paths that are outside of the root and not
         in the lake. Then any author of a statement can read and write all that this process can.
+    format_limit : int
+        For a rolling upgrade: the format of the oldest client of the lake, which is the ``format``
+        that its ``HEAD.json`` may have. This client then stores nothing that such a client could
+        not read: it raises ``InvalidOperation``, which names what needs a newer format, and does
+        without what is only quicker. 2 at least; 0 means no limit.
     trusted_tip_seconds : float
         Read-only; the smaller of the two limits that ``checked_tip_seconds`` describes.
 
@@ -190,6 +200,11 @@ class Settings(_StoreSettings):
     stores: tuple[str, ...] = ()
     sql_uris: bool = False
     identity: str = ""
+    format_limit: int = 0
+
+    def allows(self, lake_format: int) -> bool:
+        """Return whether ``format_limit`` lets this client store what needs a lake's format."""
+        return not self.format_limit or lake_format <= self.format_limit
 
     @property
     def trusted_tip_seconds(self) -> float:
@@ -234,6 +249,9 @@ class Settings(_StoreSettings):
             most = _most(field.name, whole=whole)
             endless = field.name in _MAY_BE_ENDLESS and value == math.inf
             fits = fits and (endless or 0 <= value <= most)
+            if field.name == "format_limit" and value:
+                fits = fits and OLDEST_LIMIT <= value <= NEWEST_FORMAT
+                least, most = f"0 or {OLDEST_LIMIT}", NEWEST_FORMAT
             if not fits or (value == 0 and not may_be_zero):
                 kind = "a whole number" if whole else "a number"
                 raise InvalidOperation(

@@ -74,6 +74,7 @@ def store_again(context: Context, closed: Head, epoch: str) -> Program[None]:
         context.ids.nonce(),
         closed.sequence,
         clones_of(closed),
+        closed.kept,
     )
     yield from put_first(epoch, reopened)
 

@@ -13,7 +13,7 @@ from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, Stor
 from lakevilla.formats.delta.deletion_vectors import paths_of
 from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.commits import CommitObject
-from lakevilla.global_log.head import BranchEpoch, Head, first_head, with_refs
+from lakevilla.global_log.head import FORMAT_WITH_KEPT, BranchEpoch, Head, first_head, with_refs
 from lakevilla.global_log.refs import BaseRef, RefEntry, new_epoch
 from lakevilla.global_log.repo import HeldHead, load_refs, store_leaves, store_leaves_of
 from lakevilla.lake.context import Context, branch_of
@@ -320,7 +320,12 @@ def moved_to(
     following = yield from at_home(base.epoch, _following(txn, held, sealed))
     named = _epochs_named(sealed.commit)
     epoch = msgspec.structs.replace(epoch, earlier=tuple(sorted(named - {epoch.id})))
-    head = msgspec.structs.replace(following, replacement=first.replacement, epoch=epoch)
+    head = msgspec.structs.replace(
+        following,
+        format=max(following.format, FORMAT_WITH_KEPT) if epoch.earlier else following.format,
+        replacement=first.replacement,
+        epoch=epoch,
+    )
     return Moved(head, named, [at_home(base.epoch, upload(txn, sealed))])
 
 

@@ -254,6 +254,8 @@ def _kept_state(
         catalog=known.catalog,
         size=known.size,
         view=view.snapshot.is_view,
+        needs=known.needs,
+        kept=known.kept,
     )
 
 

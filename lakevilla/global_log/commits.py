@@ -19,6 +19,7 @@ from lakevilla.store.codec import (
     FORMAT,
     FORMAT_WITH_GIVEN,
     FORMAT_WITH_MEMBERS,
+    FORMAT_WITH_NEEDS,
     decode,
     encode,
 )
@@ -79,10 +80,11 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     ``voided``: the commits that could not be performed again, and the reasons. ``touched_reads``:
     transactions that had read rows which the foreign change touched. ``quiet``: the foreign change
     only moved rows. ``members``: the transactions that a combined commit performs, in their order
-    (docs/design/0068-combined-commits.md).
+    (docs/design/0068-combined-commits.md). ``needs``: what a client must know to read the commit
+    (docs/design/0087-versions-side-by-side.md).
     """
 
-    FORMAT = FORMAT_WITH_GIVEN
+    FORMAT = FORMAT_WITH_NEEDS
 
     format: int
     nonce: str
@@ -101,6 +103,7 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     catalog: tuple[CatalogRead, ...] = ()
     after: int = 0
     members: tuple[MemberPart, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def by_member(self) -> Iterator[tuple[str, tuple[Operation, ...]]]:
         """Yield each transaction of the commit with its operations, in their order."""

@@ -7,7 +7,7 @@ Nothing here does I/O. Only ``successor`` makes a HEAD that replaces another, so
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,7 @@ from lakevilla.global_log.refs import (
 )
 from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
+from lakevilla.store.codec import refuse_unknown
 
 HEAD_KEY = "_lakevilla/HEAD.json"
 PAGES_PREFIX = "_lakevilla/pages"
@@ -52,6 +53,10 @@ FORMAT_WITH_GIVEN = 5
 #: HEAD's format once it has a view: a client that does not know of views would list it as a table,
 #: and drop what says that it is one.
 FORMAT_WITH_VIEWS = 6
+#: HEAD's format once it has fields that a client keeps although it does not know them, or names
+#: what a client must know: a client that does not know of ``kept`` would drop them. So it would
+#: drop a branch's ``earlier`` epochs (docs/design/0087-versions-side-by-side.md).
+FORMAT_WITH_KEPT = 7
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,7 +164,9 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     it yet. ``refreshed``: for an Iceberg table, the commit object that lists the tags of its files
     (docs/design/0038-reuse.md). ``released_by``: the ``unregister`` that releases the table's claim
     (docs/design/0051-claims-let-go.md). ``view``: it is a view, whose definition its log has
-    (docs/design/0077-views-of-sql.md).
+    (docs/design/0077-views-of-sql.md). ``needs``: what a client must know to use the table.
+    ``kept``: what a client keeps as long as the table is the same, although it does not know it
+    (docs/design/0087-versions-side-by-side.md).
     """
 
     table_id: str
@@ -177,6 +184,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     refreshed: CommitRef | None = None
     released_by: str = msgspec.field(default="", name="let_go")
     view: bool = False
+    needs: tuple[str, ...] = ()
+    kept: dict[str, Any] = {}
 
 
 class TableMap(LeafMap[TableState]):
@@ -313,10 +322,12 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     inbox has added, and the number of that replacement. A client that has not listed the inbox
     leaves both unchanged. ``epoch``: the epoch of the branch that the HEAD belongs to; None for the
     lake's own HEAD. ``policy`` and ``copies`` exist only in the lake's own HEAD. ``copies`` saves
-    requests, and a client may drop it.
+    requests, and a client may drop it. ``needs``: what a client must know to use the lake, or the
+    branch. ``kept``: what a client keeps although it does not know it
+    (docs/design/0087-versions-side-by-side.md).
     """
 
-    FORMAT = FORMAT_WITH_VIEWS
+    FORMAT = FORMAT_WITH_KEPT
     REMEDY = "restore the newest copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
     format: int
@@ -346,6 +357,8 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: BranchEpoch | None = msgspec.field(default=None, name="life")
     policy: Policy = _NO_POLICY
     copies: BaseCopies = _NO_COPIES
+    needs: tuple[str, ...] = ()
+    kept: dict[str, Any] = {}
 
     @property
     def home(self) -> str:
@@ -441,6 +454,11 @@ def successor(
     which the new HEAD omits. ``tables`` and ``names`` are the changed entries; None removes a name.
     ``sizes`` has the tables whose size is newly known. Every other table keeps its size, plus the
     growth that the commits state.
+
+    Raises
+    ------
+    UnsupportedFormat
+        One of the changed tables needs something that this library does not know.
     """
     kept = head.commits
     if page is not None:
@@ -454,6 +472,7 @@ def successor(
         last = max(now_ms, last + 1)
         added.append(msgspec.structs.replace(commit, timestamp_ms=last))
     added = _with_table_changes(head.tables, tables or {}, added)
+    tables = {name: _with_kept(head.tables, name, one) for name, one in (tables or {}).items()}
     if tables and head.format >= FORMAT_WITH_REFS:
         tables = {name: _with_vacuum(head.tables, name, state) for name, state in tables.items()}
     tables = with_sizes(head.tables, tables or {}, added, sizes or {}, head.home)
@@ -461,6 +480,8 @@ def successor(
     format_ = max(head.format, FORMAT_WITH_REFS) if is_newer else head.format
     if any(one.view for one in tables.values()):
         format_ = max(format_, FORMAT_WITH_VIEWS)
+    if any(one.needs or one.kept for one in tables.values()):
+        format_ = max(format_, FORMAT_WITH_KEPT)
     return msgspec.structs.replace(
         head,
         format=format_,
@@ -494,18 +515,23 @@ def first_head(
     nonce: str,
     sequence: int = 0,
     clones: Mapping[str, RefEntry] | None = None,
+    kept: dict[str, Any] | None = None,
 ) -> Head:
     """Return the first HEAD of an epoch of a branch: its tables and the version to continue from.
 
     The version is that of the base, or ``sequence`` if the branch had a higher version before.
     ``now`` is the lake's HEAD. The branch's history has no commits before this version. ``clones``
-    are those of the base.
+    are those of the base. ``kept`` is what the branch's HEAD before has to be kept.
     """
     sequence = max(sequence, epoch.base.sequence)
-    has_view = now.format >= FORMAT_WITH_VIEWS or any(x.view for x in tables.cached().values())
-    needed = FORMAT_WITH_CLONES if clones else FORMAT_WITH_REFS
+    states = tables.cached().values()
+    needed = [FORMAT_WITH_CLONES if clones else FORMAT_WITH_REFS]
+    if now.format >= FORMAT_WITH_VIEWS or any(one.view for one in states):
+        needed.append(FORMAT_WITH_VIEWS)
+    if epoch.earlier or now.needs or kept or any(one.needs or one.kept for one in states):
+        needed.append(FORMAT_WITH_KEPT)
     return Head(
-        FORMAT_WITH_VIEWS if has_view else needed,
+        max(needed),
         now.lake_id,
         now.root,
         nonce,
@@ -516,6 +542,8 @@ def first_head(
         as_log=now.as_log,
         refs=RefMap(clones),
         epoch=epoch,
+        needs=now.needs,
+        kept=kept or {},
     )
 
 
@@ -570,6 +598,22 @@ def _with_table_changes(
             )
         recorded.append(msgspec.structs.replace(commit, tables=touches))
     return recorded
+
+
+def _with_kept(before: Mapping[str, TableState], name: str, state: TableState) -> TableState:
+    """Return a table's new state with what clients keep of it, which callers may omit.
+
+    Another table at the same place begins without.
+    """
+    known = before.get(name)
+    if known is None:
+        return state
+    refuse_unknown(f"table {name}", known.needs)
+    if known.table_id != state.table_id or not (known.needs or known.kept):
+        return state
+    return msgspec.structs.replace(
+        state, needs=state.needs or known.needs, kept=state.kept or known.kept
+    )
 
 
 def _with_vacuum(before: Mapping[str, TableState], name: str, state: TableState) -> TableState:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -78,7 +78,9 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     closed (docs/design/0034-rebase.md). ``source``: the place in its base that a clone shows;
     ``since``: the global version from which on the clone shows it (docs/design/0039-clones.md).
     ``reached``: the highest number of the branch's own HEAD that a client had read when it replaced
-    the lake's HEAD. It never decreases (docs/design/0053-gone-back.md).
+    the lake's HEAD. It never decreases (docs/design/0053-gone-back.md). ``kept``: what a client
+    keeps as long as the ref exists, although it does not know it
+    (docs/design/0087-versions-side-by-side.md).
     """
 
     id: str
@@ -95,6 +97,7 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""
     since: int = 0
     reached: int = 0
+    kept: dict[str, Any] = {}
 
     @property
     def bases(self) -> tuple[BaseRef, ...]:

@@ -295,6 +295,8 @@ def _state_before(
         size=_size_before(state, location, later),
         changed=state.changed if not later or state.changed < later[0].sequence else 0,
         view=state.view,
+        needs=state.needs,
+        kept=state.kept,
     )
 
 

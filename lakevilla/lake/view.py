@@ -20,6 +20,7 @@ from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, Tail
 from lakevilla.lake.table_log import entries_at, entry_at, snapshot_at
+from lakevilla.store.codec import refuse_unknown
 from lakevilla.store.effects import Program
 
 
@@ -76,6 +77,10 @@ class View:
     snapshot: TableSnapshot
     probed: int
     mount: Mounted | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is not None:
+            refuse_unknown(f"table {self.location}", self.state.needs)
 
     @property
     def log_version(self) -> int | None:
@@ -218,6 +223,8 @@ def place(
     """
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
+    if state is not None:
+        refuse_unknown(f"table {location}", state.needs)
     tip = tail.tip if up_to is None else min(up_to, tail.tip)
     if head is None:
         return Placement(logged=tip, overlay=())

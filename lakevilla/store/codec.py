@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,8 +22,15 @@ FORMAT_WITH_VECTORS = 2
 FORMAT_WITH_MEMBERS = 3
 #: The format of commit objects with the commit of an Iceberg REST client.
 FORMAT_WITH_GIVEN = 4
+#: The format of commit objects that name what a client must know to read them.
+FORMAT_WITH_NEEDS = 5
 #: The format of idempotency keys whose request was refused for good.
 FORMAT_WITH_REFUSALS = 5
+
+
+#: What ``needs`` may name, of HEAD, of a table in HEAD, and of a commit object: nothing yet. What a
+#: client must know from here on gets a name, which is listed here, and no number (note 87).
+KNOWN_NEEDS: frozenset[str] = frozenset()
 
 
 class _Versioned(msgspec.Struct):
@@ -40,7 +48,7 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
     Raises
     ------
     UnsupportedFormat
-        The object declares that a newer LakeVilla wrote it.
+        The object declares that a newer LakeVilla wrote it, or that it needs something unknown.
     CorruptObject
         It is not JSON, or lacks or mistypes a field.
     """
@@ -48,6 +56,7 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
     try:
         found = _decoder(kind).decode(body)
         if getattr(found, "format", newest + 1) <= newest:
+            refuse_unknown(key, getattr(found, "needs", ()))
             return found
         fault: Exception | None = None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -66,6 +75,22 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
     if fault is not None:
         raise _corrupt(key, kind, fault) from None
     return found
+
+
+def refuse_unknown(what: str, needs: Iterable[str]) -> None:
+    """Refuse what needs something that this library does not know (note 87).
+
+    Raises
+    ------
+    UnsupportedFormat
+    """
+    unknown = sorted(set(needs) - KNOWN_NEEDS)
+    if unknown:
+        raise UnsupportedFormat(
+            f"{what} needs {', '.join(map(repr, unknown))}, which this library does not know: "
+            "upgrade lakevilla",
+            key=what,
+        )
 
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}

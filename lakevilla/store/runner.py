@@ -45,6 +45,7 @@ from lakevilla.store.effects import (
     Sleep,
     Stat,
 )
+from lakevilla.store.formats import check_written
 from lakevilla.store.location import at_home, is_external, is_in_catalog
 from lakevilla.store.parallel import run_parallel
 from lakevilla.store.readback import Attempts, Request, expand
@@ -341,6 +342,8 @@ class Runner:
         in_catalog = is_in_catalog(key)
         if isinstance(effect, Put) and isinstance(effect.condition, Match) and not in_catalog:
             self._check_replaces(effect.key)
+        if isinstance(effect, Put) and self._settings.format_limit:
+            check_written(effect.key, effect.body, self._settings.format_limit)
         attempts: Attempts = (
             expand(effect, self._ids, self._settings)
             if self.checked is None or in_catalog

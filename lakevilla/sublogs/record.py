@@ -17,7 +17,6 @@ import msgspec
 
 from lakevilla.formats.base import Change, FormatName
 from lakevilla.sql.catalog import CatalogRead
-from lakevilla.store.codec import FORMAT_WITH_VECTORS
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 TXNS_PREFIX = "_lakevilla/txns"
@@ -28,6 +27,9 @@ Access = Literal["read", "append", "write"]
 
 #: The ticket of a transaction that holds a reservation in HEAD: lower than that of any marker.
 RESERVATION = 0
+#: The format of sublogs with pending commits of a branch's earlier epochs: a client that does not
+#: know of ``epochs`` would look for their objects elsewhere.
+FORMAT_WITH_EPOCHS = 3
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -126,7 +128,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     idempotency key.
     """
 
-    FORMAT = FORMAT_WITH_VECTORS
+    FORMAT = FORMAT_WITH_EPOCHS
 
     format: int
     nonce: str

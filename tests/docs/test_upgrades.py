@@ -21,7 +21,9 @@ from lakevilla.global_log.namespaces import NamespaceFile
 from lakevilla.global_log.repo import LakeFile
 from lakevilla.maintenance.upkeep.lease import TaskRecord
 from lakevilla.markers.marker import Marker
+from lakevilla.settings import NEWEST_FORMAT, OLDEST_LIMIT
 from lakevilla.store.codec import FORMAT
+from lakevilla.store.formats import NEEDS
 from lakevilla.sublogs.record import Sublog, TxnRecord
 
 PAGE = (Path(__file__).parents[2] / "docs" / "upgrades.md").read_text()
@@ -52,6 +54,18 @@ def test_the_matrix_has_the_newest_format_of_each_object() -> None:
         told = [int(number) for number in re.findall(r"(?:^| )(\d+): ", needed)]
         assert told == sorted(told), name
         assert max(told, default=FORMAT) == int(newest), name
+
+
+def test_the_page_says_which_formats_a_limit_includes() -> None:
+    rows = re.findall(r"(?m)^\| (\d) \| (\d) \| (\d) \| (\d) \| (\d) \|$", PAGE)
+    assert [tuple(map(int, row)) for row in rows] == [
+        (limit, *(_newest(kind, limit) for kind in ("commits", "inbox", "keys", "txns")))
+        for limit in range(OLDEST_LIMIT, NEWEST_FORMAT + 1)
+    ]
+
+
+def _newest(kind: str, limit: int) -> int:
+    return max((of for of, need in NEEDS[kind].items() if need.lake <= limit), default=FORMAT)
 
 
 def test_the_matrix_is_of_this_release() -> None:
@@ -90,7 +104,7 @@ def test_a_client_refuses_a_newer_head_and_changes_nothing(tmp_path: Path) -> No
             lake.maintain,
             lake.gc,
         ):
-            with pytest.raises(UnsupportedFormat, match=r"HEAD\.json has format version 7"):
+            with pytest.raises(UnsupportedFormat, match=r"HEAD\.json has format version 8"):
                 work()
         (finding,) = lake.doctor().findings
         assert finding.kind == "unsupported_format"

@@ -200,7 +200,9 @@ def _between(
 
 def _as_made(state: TableState, table_id: str) -> TableState:
     """Return the entry of HEAD for a table that a clone shows, as its first write would make it."""
-    return TableState(table_id, -1, format=state.format, size=state.size, view=state.view)
+    return TableState(
+        table_id, -1, format=state.format, size=state.size, view=state.view, needs=state.needs
+    )
 
 
 # -------------------- elsewhere

@@ -43,6 +43,7 @@ from lakevilla.sublogs.own_record import (
     delete_record,
 )
 from lakevilla.sublogs.record import (
+    FORMAT_WITH_EPOCHS,
     SavedOperation,
     SavedTable,
     Sublog,
@@ -206,14 +207,18 @@ def _join_head(txn: TransactionState) -> Program[None]:
 
 
 def sublog_of(txn: TransactionState) -> Sublog:
+    tables = {location: _saved_table(working) for location, working in txn.work.tables.items()}
+    needed = [FORMAT, *(done.change.format for done in txn.work.done)]
+    if any(table.epochs for table in tables.values()):
+        needed.append(FORMAT_WITH_EPOCHS)
     return Sublog(
-        max((done.change.format for done in txn.work.done), default=FORMAT),
+        max(needed),
         txn.context.ids.nonce(),
         txn.id,
         txn.options.features.value,
         txn.bound.started_ms,
         txn.bound.sequence,
-        {location: _saved_table(working) for location, working in txn.work.tables.items()},
+        tables,
         tuple(
             SavedOperation(
                 done.operation,

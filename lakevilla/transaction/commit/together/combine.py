@@ -38,6 +38,7 @@ from lakevilla.phases import during, of
 from lakevilla.results import Counts
 from lakevilla.sql.expressions.bind import bind
 from lakevilla.store.effects import Program, wait_at
+from lakevilla.store.formats import INTENTS, MEMBERS
 from lakevilla.sublogs.binding import locate
 from lakevilla.sublogs.operations import (
     Delete,
@@ -234,6 +235,7 @@ def may_be_member(txn: TransactionState) -> bool:
     options, work, ending = txn.options, txn.work, txn.ending
     return (
         txn.context.settings.combine
+        and txn.context.settings.allows(MEMBERS.lake)
         and txn.context.engine.spreads == 1  # an operation of Spark is a job
         and txn.combined is None
         and txn.through_head
@@ -714,6 +716,8 @@ def _is_shared(context: Context, group: Combining, present: Collection[Waiting])
     """
     if any(one.txn.ending.proposed is not None for one in present):
         return True
+    if not context.settings.allows(INTENTS.lake):
+        return False
     written = {table for one in present for table in one.txn.written}
     return group.is_shared(context) and group.is_hot(context, written)
 

@@ -18,6 +18,7 @@ from lakevilla.lake.context import Context, Event
 from lakevilla.lake.tables.registration import replace_until_stored
 from lakevilla.store.base import PutOutcome, Refused, Stored, Unknown
 from lakevilla.store.effects import Program
+from lakevilla.store.formats import RELIANCES
 from lakevilla.sublogs.operations import Given, Rename, Transplant, is_append
 from lakevilla.transaction.commit.together.group import (
     Answer,
@@ -311,6 +312,8 @@ def may_go_along(txn: TransactionState) -> bool:
             for done in txn.work.done
         )
     ):
+        return False
+    if relies(txn) and not txn.context.settings.allows(RELIANCES.lake):
         return False
     # After one redo the rows of its reads are likely to change again: then no leader would include
     # the commit, so it does not wait for one.
