@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -207,7 +208,8 @@ def go_on(
     ref, body = seal_base(base, made)
     if base.kept:
         yield from store_base(ref, body)  # clients find the places of the tables in it
-    moved = yield from moved_to(context, entry, base, ref, *states, wanted)
+    kept = branch.held.head.kept
+    moved = yield from moved_to(context, entry, base, ref, *states, wanted, kept)
     stores = [put_first(base.epoch, moved.head), *moved.uploads]
     yield from parallel(stores if base.kept else [store_base(ref, body), *stores])
     if not (yield from _is_closed(context, branch)):
@@ -287,6 +289,7 @@ def moved_to(
     since: AtBase,
     until: AtBase,
     wanted: Wanted,
+    kept: dict[str, Any] | None = None,
 ) -> Program[Moved]:
     """Apply to ``base`` the changes made on a branch from ``since`` to ``until``.
 
@@ -306,6 +309,7 @@ def moved_to(
         nonce,
         sequence=until.version + 1,
         clones=base.clones,
+        kept=kept,
     )
     held = HeldHead(first, _NONE)
     txn = _begun(context.of_branch(held), held, wanted.owner)

@@ -528,7 +528,7 @@ def first_head(
     needed = [FORMAT_WITH_CLONES if clones else FORMAT_WITH_REFS]
     if now.format >= FORMAT_WITH_VIEWS or any(one.view for one in states):
         needed.append(FORMAT_WITH_VIEWS)
-    if epoch.earlier or now.needs or kept or any(one.needs or one.kept for one in states):
+    if now.format >= FORMAT_WITH_KEPT or epoch.earlier or kept or any(x.kept for x in states):
         needed.append(FORMAT_WITH_KEPT)
     return Head(
         max(needed),

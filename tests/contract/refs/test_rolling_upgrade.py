@@ -124,3 +124,66 @@ def test_threads_that_change_a_row_share_no_version_below_the_format_for_it(
 
     assert most(3) <= 3
     assert most(NEWEST_FORMAT) >= 2
+
+
+@pytest.mark.parametrize("verb", ["rebase", "keep", "commit"])
+def test_a_branch_keeps_what_a_newer_client_has_noted_in_its_head(
+    tmp_path: Path, verb: str
+) -> None:
+    noted = {"colour": {"red": [1, 2.5]}}
+    with lv.connect(tmp_path) as lake:
+        lake.create_table("t", [{"id": 1}])
+        lake.branch("etl")
+        (own,) = (tmp_path / "_lakevilla" / "branches").glob("*/HEAD.json")
+        body = json.loads(own.read_text())
+        own.write_text(json.dumps({**body, "format": NEWEST_FORMAT, "kept": noted}))
+        lake.run(lambda txn: txn.append("t", [{"id": 2}]))
+        if verb == "commit":
+            lake.on("etl").run(lambda txn: txn.append("t", [{"id": 3}]))
+        else:
+            getattr(lake, verb)("etl")
+        newest = max((tmp_path / "_lakevilla" / "branches").glob("*/HEAD.json"))
+        after = json.loads(newest.read_text())
+        assert (newest != own) == (verb != "commit")
+        assert (after["kept"], after["format"]) == (noted, NEWEST_FORMAT)
+
+
+@FORMATS
+@pytest.mark.filterwarnings("ignore:table t is left out")
+def test_a_table_that_needs_more_is_refused_by_each_verb_and_the_others_are_used(
+    tmp_path: Path, format: str
+) -> None:
+    with lv.connect(tmp_path) as lake:
+        for name in ("t", "u"):
+            lake.create_table(name, [{"id": 1}], format=format)  # type: ignore[arg-type]
+    path = tmp_path / "_lakevilla" / "HEAD.json"
+    body = json.loads(path.read_text())
+    body["tables"]["t"]["needs"] = ["teleport"]
+    path.write_text(json.dumps({**body, "format": NEWEST_FORMAT}))
+    before = {one: one.read_bytes() for one in (tmp_path / "t").rglob("*") if one.is_file()}
+    with lv.connect(tmp_path) as lake:
+        refused: tuple[Callable[[], object], ...] = (
+            lambda: lake.read("t"),
+            lambda: lake.run(lambda txn: txn.append("t", [{"id": 2}])),
+            lambda: lake.run(lambda txn: (txn.append("u", [{"id": 9}]), txn.delete("t", "id = 1"))),
+            lambda: lake.drop_table("t"),
+            lambda: lake.rename_table("t", "v"),
+            lambda: lake.unregister("t"),
+            lambda: lake.guard("t"),
+            lambda: lake.table("t").optimize(),
+            lambda: lake.table("t").vacuum(dry_run=False),
+            lambda: lake.tag("v1"),
+            lambda: lake.branch("etl"),
+            lake.gc,
+        )
+        for work in refused:
+            with pytest.raises(lv.UnsupportedFormat, match="table t needs 'teleport'"):
+                work()
+        lake.run(lambda txn: txn.append("u", [{"id": 2}]))
+        assert sorted(lake.read("u")["id"].to_pylist()) == [1, 2]
+        assert [table.name for table in lake.tables()] == ["u"]
+        (finding,) = lake.doctor().findings
+        assert (finding.kind, finding.table) == ("unsupported_format", "t")
+    assert json.loads(path.read_text())["tables"]["t"] == body["tables"]["t"]
+    after = {one: one.read_bytes() for one in (tmp_path / "t").rglob("*") if one.is_file()}
+    assert after == before
