@@ -7,14 +7,7 @@ table next commits them, and rewrites nothing a second time.
 
 from __future__ import annotations
 
-from lakevilla.errors import (
-    AlreadyCommitted,
-    CommitOutcomeUnknown,
-    ConflictError,
-    CorruptObject,
-    TransactionAborted,
-    TransactionNotFound,
-)
+from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.lake.context import Context
 from lakevilla.maintenance.stale_places import watch_records
 from lakevilla.maintenance.transactions import Records, list_records, read_records
@@ -25,16 +18,6 @@ from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.abort import give_up
 from lakevilla.transaction.verbs.optimize import result_of
 from lakevilla.transaction.verbs.save import load_sublog, resume
-
-#: Errors of one that has ended, that another process has resumed, or whose table is another one.
-_OVER = (
-    AlreadyCommitted,
-    CommitOutcomeUnknown,
-    ConflictError,
-    CorruptObject,
-    TransactionAborted,
-    TransactionNotFound,
-)
 
 
 def commit_left(context: Context, location: str, owner: str) -> Program[list[OptimizeResult]]:
@@ -65,25 +48,34 @@ def _saved(records: Records, location: str, owner: str) -> Program[list[str]]:
             continue
         try:
             sublog = yield from load_sublog(txn_id, record.sublog)
-        except CorruptObject:
-            continue  # ``lakevilla doctor`` reports it
+        except StoreError:
+            raise
+        except LakeVillaError:
+            continue  # it is damaged, or of a newer release
         operations = [one.operation for one in sublog.operations]
-        if operations and all(isinstance(one, Optimize) for one in operations):
+        if len(operations) == 1 and isinstance(operations[0], Optimize):
             found.append(txn_id)
     return found
 
 
 def _committed(context: Context, txn_id: str, owner: str) -> Program[OptimizeResult | None]:
-    """Commit a saved optimize; None if it has ended, or can't be committed any more."""
+    """Commit a saved optimize; None if it has ended, or can't be committed any more.
+
+    The table is optimized without it then, and gc deletes its files.
+    """
     try:
         txn = yield from resume(context, txn_id, owner)
-    except _OVER:
+    except StoreError:
+        raise
+    except LakeVillaError:
         return None
     try:
         (done,) = txn.work.done
         planned = done.operation
         return result_of(planned, done, (yield from commit(txn)))
-    except _OVER:
+    except StoreError:
+        raise
+    except LakeVillaError:
         return None
     finally:
         yield from give_up(txn)  # has no effect on a committed transaction

@@ -5,7 +5,8 @@ import pytest
 
 from lakevilla.errors import ConflictError, TransactionAborted
 from lakevilla.maintenance.upkeep.left_optimizes import commit_left
-from lakevilla.store.effects import Sleep
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import Get, Put, Sleep
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.abort import give_up
 from lakevilla.transaction.verbs.optimize import optimize, result_of
@@ -157,6 +158,23 @@ def test_an_optimize_of_a_living_process_is_left_to_it(iceberg):
     own = alone(simulation, lambda client: commit_left(context_of(client), "a", "process"), "two")
     assert own == []
     assert living.finish().files_removed == 4
+    is_combined(simulation)
+
+
+@FORMATS
+def test_a_saved_optimize_that_can_not_be_read_is_passed_over(iceberg):
+    simulation = small_files(None, None, iceberg=iceberg)
+    Process(simulation, optimizes).until("HEAD.json")
+    listed = [info.key for info in simulation.store.list("_lakevilla/txns")]
+    (sublog,) = [key for key in listed if key.count("/") == 3]
+    body = simulation.store.apply(Get(sublog)).body
+    newer = body.replace(b'"format":1', b'"format":99', 1)
+    assert newer != body
+    simulation.store.apply(Put(sublog, newer, ANY))
+    left = alone(simulation, lambda client: commit_left(context_of(client), "a", "two"), "two")
+    assert left == []
+    simulation.now += 100
+    assert alone(simulation, optimizes, "three").files_removed == 4
     is_combined(simulation)
 
 
