@@ -16,7 +16,7 @@ endif
 # starts compiles all of them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions integrations rck models porcupine prove lint format soak clouds integration bench-smoke docs docs-check clean
+.PHONY: help demo java azurite test test-unit test-failed test-slices test-all spark-versions versions integrations rck models porcupine atheris prove lint format soak clouds integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
@@ -31,6 +31,7 @@ help:
 	@echo "make rck          Apache Iceberg's compatibility kit against lakevilla serve, in a minute"
 	@echo "make models       the explicit-state models of the protocols, with their planted flaws"
 	@echo "make prove        the campaign of all searches for faults, for HOURS (1), with a report"
+	@echo "make atheris      what guides the campaign's fuzzing by coverage, in .cache; not for every Python"
 	@echo "make porcupine    Porcupine on the histories of a directory (HISTORIES), built with Go in .cache"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
@@ -120,13 +121,21 @@ HISTORIES ?=
 porcupine: $(STAMP)
 	@$(BIN)/python -m tests.support.porcupine $(HISTORIES)
 
+# What guides fuzzing by coverage is no part of the environment: it has no wheel for some versions of
+# Python (3.14), and there its layer is left out.
+ATHERIS := .cache/atheris
+
+atheris: $(STAMP)
+	@test -d $(ATHERIS) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--only-binary :all: --target $(ATHERIS) atheris==3.0.0 || echo "atheris can't be installed here"
+
 # Each run goes on where the one before has stopped; NEW=1 begins anew.
 HOURS ?= 1
 LAYERS ?=
 PLANTED ?=
 NEW ?=
 
-prove: java azurite $(STAMP)
+prove: java azurite atheris $(STAMP)
 	$(BIN)/python -m tests.prove --hours $(HOURS) $(if $(LAYERS),--layers $(LAYERS)) $(if $(PLANTED),--planted $(PLANTED)) $(if $(FIRST),--first) $(if $(NEW),--new)
 
 lint: $(STAMP)

@@ -1,6 +1,7 @@
 """Repeat one input: ``python -m lakevilla_testing.fuzzing lake 0a1b2c``.
 
-The first argument is what an input is for, the second its bytes in hexadecimal digits.
+The first argument is what an input is for, the second its bytes in hexadecimal digits. The input of
+a target is in a file: ``python -m lakevilla_testing.fuzzing target "parser HEAD" FILE``.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from lakevilla_testing.fuzzing import objects, parsers, texts
 from lakevilla_testing.fuzzing.faults import Fault
+from lakevilla_testing.fuzzing.targets import targets
 
 
 def _lake(data: bytes) -> tuple[object, list[Fault]]:
@@ -37,10 +40,18 @@ _KINDS: dict[str, Callable[[bytes], tuple[object, list[Fault]]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=sorted(_KINDS))
-    parser.add_argument("input", type=bytes.fromhex)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    for kind in sorted(_KINDS):
+        kinds.add_parser(kind).add_argument("input", type=bytes.fromhex)
+    target = kinds.add_parser("target")
+    target.add_argument("target")
+    target.add_argument("file", type=Path)
     given = parser.parse_args()
-    shown, faults = _KINDS[given.kind](given.input)
+    if given.kind == "target":
+        shown: object = given.file
+        faults = targets()[given.target].judge(given.file.read_bytes())
+    else:
+        shown, faults = _KINDS[given.kind](given.input)
     print(shown)
     for fault in faults:
         print(f"{fault.what} by {fault.verb}\n{fault.text}")

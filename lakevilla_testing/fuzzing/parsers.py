@@ -93,7 +93,7 @@ def parsers() -> Mapping[str, Parser]:
     for kind in KINDS:
         objects = lake_of(kind)
         for key, body in sorted(objects.items()):
-            for name, (part, end, parse) in _STORED.items():
+            for name, (part, end, parse) in STORED.items():
                 if part in key and key.endswith(end):
                     found.setdefault(f"{name} ({kind})", Parser(key, body, parse(key)))
         if kind.startswith("iceberg"):
@@ -116,7 +116,8 @@ def _marker(key: str) -> Callable[[bytes], Any]:
     return lambda body: read_marker(key, "t", int(key[-25:-5]), body)
 
 
-_STORED: dict[str, tuple[str, str, Callable[[str], Callable[[bytes], Any]]]] = {
+#: The parsers of a lake's own objects: part and end of the key, and the parser for a key.
+STORED: dict[str, tuple[str, str, Callable[[str], Callable[[bytes], Any]]]] = {
     "HEAD": ("_lakevilla/HEAD", ".json", _struct(Head)),
     "page": ("_lakevilla/pages/", ".json", _struct(Page)),
     "base": ("_lakevilla/bases/", ".json", _struct(Base)),

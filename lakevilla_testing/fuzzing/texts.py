@@ -8,7 +8,7 @@ for much work, which a statement of a user may.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,9 +30,9 @@ class Given:
 def input_of(data: bytes) -> Given:
     """Return the input that some bytes decide."""
     choices = Choices(data)
-    calls = [name for name, (kind, _) in _CALLS.items() for _ in range(_WEIGHTS.get(kind, 1))]
+    calls = [name for name, (kind, _) in CALLS.items() for _ in range(_WEIGHTS.get(kind, 1))]
     call = choices.one_of(calls)
-    sound = choices.one_of(_SOUND[_CALLS[call][0]])
+    sound = choices.one_of(_SOUND[CALLS[call][0]])
     return Given(call, changed(sound, choices))
 
 
@@ -40,8 +40,13 @@ def judge(given: Given) -> list[Fault]:
     """Return what the call of an input should not have done."""
     with warnings.catch_warnings(), opened(store_of(lake_of("delta"))) as lake:
         warnings.simplefilter("ignore")
-        found, _, _ = faults_of(given.call, partial(_CALLS[given.call][1], lake, given.text))
+        found, _, _ = faults_of(given.call, partial(CALLS[given.call][1], lake, given.text))
     return found
+
+
+def sound_for(call: str) -> Sequence[str]:
+    """Return sound texts for a call."""
+    return _SOUND[CALLS[call][0]]
 
 
 def changed(text: str, choices: Choices) -> str:
@@ -173,7 +178,8 @@ _SOUND: Mapping[str, tuple[str, ...]] = {
 #: How much more often a kind of text is drawn: a name is mostly refused at once.
 _WEIGHTS = {"sql": 8, "predicate": 4, "expression": 4}
 _ROW = [{"id": 9, "g": 0, "x": "new", "s": {"a": 1, "l": [1]}}]
-_CALLS: dict[str, tuple[str, Callable[[lv.Lake, str], Any]]] = {
+#: The calls by name, each with the kind of text that it takes.
+CALLS: dict[str, tuple[str, Callable[[lv.Lake, str], Any]]] = {
     "sql": ("sql", lambda lake, text: lake.sql(text)),
     "snapshot.sql": ("sql", lambda lake, text: lake.snapshot().sql(text)),
     "session": ("sql", lambda lake, text: _in_session(lake, text)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,6 +39,7 @@ class Total:
     searched: Counter[str]
     fired: Counter[str]
     failures: Sequence[Failure]
+    reached: Mapping[str, int]
     left_out: str
 
 
@@ -75,17 +76,20 @@ def total(turns: Iterable[Ended], layer: str) -> Total:
     searched: Counter[str] = Counter()
     fired: Counter[str] = Counter()
     failures: list[Failure] = []
+    reached: dict[str, int] = {}
     seconds, count, next_seed, left_out = 0.0, 0, 0, ""
     for turn in turns:
         if turn.layer == layer:
             searched.update(turn.report.searched)
             fired.update(turn.report.fired)
             failures += turn.report.failures
+            for what, many in turn.report.reached.items():
+                reached[what] = max(many, reached.get(what, 0))
             seconds += turn.seconds
             count += 1
             next_seed = max(next_seed, turn.report.next_seed)
             left_out = turn.report.left_out
-    return Total(count, seconds, next_seed, searched, fired, failures, left_out)
+    return Total(count, seconds, next_seed, searched, fired, failures, reached, left_out)
 
 
 def next_layer(

@@ -120,6 +120,7 @@ def _section(layer: Layer, done: Total) -> str:
     kinds = "; ".join(f"{escape(kind)}: {many:,}" for kind, many in sorted(done.fired.items()))
     fired = f"<p>Faults: {kinds}.</p>" if done.fired else ""
     searched = f"<p>Searched: {_counts(done.searched) or 'nothing'}.</p>"
+    reached = f"<p>Reached: {_counts(Counter(done.reached))}.</p>" if done.reached else ""
     left_out = f"<p>Left out: {escape(done.left_out)}.</p>" if done.left_out else ""
     failures = "".join(
         f"<p class=bad>Seed {one.seed}: <code>{escape(one.command)}</code></p>"
@@ -127,7 +128,8 @@ def _section(layer: Layer, done: Total) -> str:
         for one in done.failures
     )
     seeds = f"<p>Seeds 0 to {done.next_seed - 1}.</p>" if done.next_seed else ""
-    return f"<h2 id='{layer.name}'>{layer.name}</h2>{searched}{fired}{seeds}{left_out}{failures}"
+    found = f"{searched}{reached}{fired}{seeds}{left_out}{failures}"
+    return f"<h2 id='{layer.name}'>{layer.name}</h2>{found}"
 
 
 def _plot(made: Figure) -> str:

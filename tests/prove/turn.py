@@ -39,6 +39,8 @@ class Report:
     searched: dict[str, int] = field(default_factory=dict)
     fired: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    #: How far the search has come, such as the lines that it has reached.
+    reached: dict[str, int] = field(default_factory=dict)
     #: Why the layer can't run here, such as "Java is missing".
     left_out: str = ""
 
@@ -60,6 +62,7 @@ class Turn:
         self._written = float("-inf")
         self._searched: Counter[str] = Counter()
         self._fired: Counter[str] = Counter()
+        self._reached: dict[str, int] = {}
         self._first_seed = seed
         self.report = Report(seed)
 
@@ -91,6 +94,10 @@ class Turn:
         if many:
             self._fired[fault] += many
 
+    def reached(self, what: str, many: int) -> None:
+        """Note how far a search has come that goes on where earlier turns have stopped."""
+        self._reached[what] = max(many, self._reached.get(what, 0))
+
     def failed(self, seed: int, command: str, text: str) -> None:
         """Record a failure. ``command`` repeats it from the repository's root."""
         if bug := os.environ.get(PLANTED_BUG):
@@ -108,6 +115,7 @@ class Turn:
         """Write the report so far."""
         self.report.searched = dict(self._searched)
         self.report.fired = dict(self._fired)
+        self.report.reached = dict(self._reached)
         part = self._path.with_suffix(".part")
         part.write_text(json.dumps(asdict(self.report)))
         os.replace(part, self._path)

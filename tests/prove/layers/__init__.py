@@ -39,6 +39,7 @@ LAYERS = (
     Layer("differential_spark", 1, "the same on the Spark engine, beside Spark"),
     Layer("fuzz_store", 3, "damaged objects of each kind: read whole, or refused by name"),
     Layer("fuzz_sql", 2, "drawn SQL, predicates, names and paths: run, or refused by LakeVilla"),
+    Layer("fuzz_guided", 3, "inputs that coverage guides: a corpus for each parser and call"),
     Layer("leaks", 2, "transactions in one process: threads, files and memory stay as they are"),
     Layer("contracts", 3, "what users rely on, over real tables of both formats"),
     Layer("store_faults", 3, "stores, networks and disks that break at any request or call"),
