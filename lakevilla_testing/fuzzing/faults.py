@@ -20,20 +20,24 @@ class Fault:
     text: str
 
 
-def faults_of(verb: str, call: Callable[[], Any]) -> tuple[list[Fault], Any, bool]:
-    """Make a call. Return its faults, its result, and whether it has raised an error."""
+def faults_of(
+    verb: str, call: Callable[[], Any], allowed: tuple[type[Exception], ...] = ()
+) -> tuple[list[Fault], Any, bool]:
+    """Make a call. Return its faults, its result, and whether it has raised an error.
+
+    ``allowed`` errors may be raised besides the library's.
+    """
     found: list[Fault] = []
     result: Any = None
     raised: BaseException | None = None
     with Meter() as meter:
         try:
             result = call()
-        except lv.LakeVillaError as error:
-            raised = error
         except Exception as error:
             raised = error
-            text = "".join(traceback.format_exception(error))
-            found.append(Fault(f"a raw {type(error).__name__}", verb, text))
+            if not isinstance(error, (lv.LakeVillaError, *allowed)):
+                text = "".join(traceback.format_exception(error))
+                found.append(Fault(f"a raw {type(error).__name__}", verb, text))
     if meter.excess:
         found.append(Fault(meter.excess, verb, repr(raised)))
     return found, result, raised is not None

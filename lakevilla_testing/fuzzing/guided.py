@@ -40,6 +40,7 @@ _LONGEST_INPUT, _MOST_MB = 300_000, 4096
 _PLACES = re.compile(r'File "[^"]*/lakevilla/([^"]+)", line (\d+)')
 _COVERAGE = re.compile(rb"(INITED|DONE) +cov: (\d+)")
 _LAST_WORD = b"stat::peak_rss_mb"
+_DONE = re.compile(rb"DONE +cov: ")
 #: The option of ``prctl`` that ends a process with its parent.
 _DIE_WITH_PARENT = 1
 _INPUTS = re.compile(rb"stat::number_of_executed_units: *(\d+)")
@@ -124,10 +125,11 @@ def run(name: str, below: Path, seconds: int, seed: int) -> Run:
     status = _ended(child, said_in, seconds + 2 * _LONGEST_SECONDS)
     said = said_in.read_bytes()
     faults = json.loads(told.read_text()) if told.exists() else {}
-    ended = [one for one in found.iterdir() if one.name.split("-")[0] in _ENDED]
-    faults |= {str(one): "the process ended" for one in ended if one.stat().st_mtime >= began - 1}
-    if status and not faults:
-        faults[str(directory / "said")] = f"the process ended with status {status}"
+    if status:
+        ended = [one for one in found.iterdir() if one.name.split("-")[0] in _ENDED]
+        last = [one for one in ended if one.stat().st_mtime >= began - 1]
+        what = f"the process ended with status {status}"
+        faults |= dict.fromkeys(map(str, last or [said_in]), what)
     edges = {word: int(many) for word, many in _COVERAGE.findall(said)}
     inputs = _INPUTS.search(said)
     return Run(
@@ -143,13 +145,14 @@ def run(name: str, below: Path, seconds: int, seed: int) -> Run:
 def _ended(child: int, said_in: Path, most_seconds: float) -> int:
     """Wait for a process that searches; return its status, 0 if it has searched to its end.
 
-    The library's threads are not in a fork, and who waits for them at its exit waits for ever: so
-    a process that has said its last word is killed.
+    Threads that the library had before the fork are not in it, and the process waits for them at
+    its exit, or crashes: so one that has searched to its end is killed.
     """
     until = time.monotonic() + most_seconds
     while time.monotonic() < until:
         ended, status = os.waitpid(child, os.WNOHANG)
-        has_said = said_in.exists() and _LAST_WORD in said_in.read_bytes()
+        said = said_in.read_bytes() if said_in.exists() else b""
+        has_said = _DONE.search(said) is not None and (_LAST_WORD in said or ended)
         if has_said:
             status = 0
             if not ended:

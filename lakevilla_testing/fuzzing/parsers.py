@@ -30,14 +30,7 @@ from lakevilla_testing.fuzzing import damage
 from lakevilla_testing.fuzzing.choices import Choices
 from lakevilla_testing.fuzzing.faults import Fault, faults_of
 from lakevilla_testing.fuzzing.lakes import KINDS, lake_of
-
-
-class Parser(NamedTuple):
-    """A parser, and a sound object for it."""
-
-    key: str
-    body: bytes
-    parse: Callable[[bytes], Any]
+from lakevilla_testing.fuzzing.stored import Parser, rare_parsers
 
 
 class Parsed(NamedTuple):
@@ -69,8 +62,8 @@ def judge(given: Parsed) -> list[Fault]:
     return found
 
 
-#: Texts that may be shorter and sound: a hint proves nothing, and a vector has a length.
-_UNFRAMED = frozenset({"hint", "z85"})
+#: Texts that may be shorter and sound: a hint proves nothing, a vector has a length, base64 an end.
+_UNFRAMED = frozenset({"hint", "z85", "token"})
 
 
 @cache
@@ -100,6 +93,7 @@ def parsers() -> Mapping[str, Parser]:
             found |= _of_iceberg(kind, objects)
     rows = np.concatenate([np.arange(3), np.arange(70_000, 80_000), np.arange(5) + (1 << 33)])
     found["bitmap"] = Parser("v.bin", encode_bitmap(rows), lambda body: decode_bitmap(body, 20_000))
+    found |= rare_parsers()
     found["z85"] = Parser("v", b"^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", _z85)
     return found
 

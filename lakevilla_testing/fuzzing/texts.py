@@ -32,7 +32,7 @@ def input_of(data: bytes) -> Given:
     choices = Choices(data)
     calls = [name for name, (kind, _) in CALLS.items() for _ in range(_WEIGHTS.get(kind, 1))]
     call = choices.one_of(calls)
-    sound = choices.one_of(_SOUND[CALLS[call][0]])
+    sound = choices.one_of(SOUND[CALLS[call][0]])
     return Given(call, changed(sound, choices))
 
 
@@ -46,7 +46,7 @@ def judge(given: Given) -> list[Fault]:
 
 def sound_for(call: str) -> Sequence[str]:
     """Return sound texts for a call."""
-    return _SOUND[CALLS[call][0]]
+    return SOUND[CALLS[call][0]]
 
 
 def changed(text: str, choices: Choices) -> str:
@@ -62,9 +62,9 @@ def changed(text: str, choices: Choices) -> str:
             case 2:
                 words[at : at + 1] = [choices.one_of(_ODD)]
             case 3:
-                words[at:at] = choices.one_of(_SOUND["sql"]).split(" ")
+                words[at:at] = choices.one_of(SOUND["sql"]).split(" ")
             case 4:
-                words[at:at] = [choices.one_of(choices.one_of(list(_SOUND.values())))]
+                words[at:at] = [choices.one_of(choices.one_of(list(SOUND.values())))]
             case _:
                 words[at : at + 1] = [_one_letter(" ".join(words[at : at + 1]), choices)]
     return " ".join(words)
@@ -129,7 +129,8 @@ _ODD = (
     "🦆",
     "unicode ÄÖ",
 )
-_SOUND: Mapping[str, tuple[str, ...]] = {
+#: Sound texts by their kind.
+SOUND: Mapping[str, tuple[str, ...]] = {
     "sql": (
         "SELECT id, g, x FROM t WHERE g = 1 AND id > 3 ORDER BY id LIMIT 5",
         "SELECT g, count(*), sum(s.a) FROM t GROUP BY g HAVING count(*) > 1",

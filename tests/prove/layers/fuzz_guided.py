@@ -60,7 +60,7 @@ def tell(turn: Turn, seed: int, found: dict[str, Any]) -> None:
     turn.reached(f"kept inputs of {target}", found["kept"])
     for path, what in found["faults"].items():
         command = f"python -m lakevilla_testing.fuzzing target {shlex.quote(target)} {path}"
-        if "the process ended with status" in what:
+        if Path(path).name == "said":
             turn.failed(seed, f"less {path}", what)  # a run that said what was wrong, and no input
         elif said := _shown_again(command):
             turn.failed(seed, command, f"{what}\n{said}")

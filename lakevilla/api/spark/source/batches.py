@@ -21,7 +21,7 @@ import msgspec
 
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.spark.source.options import Limits
-from lakevilla.errors import VersionNotFound
+from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Layout
@@ -70,8 +70,21 @@ class Offset(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, stored: Mapping[str, int | str]) -> Offset:
-        """Return the offset that is stored in a checkpoint."""
-        return msgspec.convert(stored, cls)
+        """Return the offset that is stored in a checkpoint.
+
+        Raises
+        ------
+        InvalidOperation
+            It is none that a stream of a lake has stored.
+        """
+        try:
+            return msgspec.convert(stored, cls)
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:
+            raise InvalidOperation(
+                f"the checkpoint of the stream has an offset that no lake gives ({error}): restore "
+                "the checkpoint, or begin with a new one, from a version whose rows the target "
+                "does not have yet"
+            ) from None
 
     def as_dict(self) -> StoredOffset:
         found: StoredOffset = msgspec.to_builtins(self)

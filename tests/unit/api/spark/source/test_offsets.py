@@ -38,3 +38,12 @@ def test_an_offset_whose_commit_has_expired_is_compared_by_the_lakes_id_alone() 
     assert result(refuse_other_history(HEAD, kept_then, "changes")) is None
     with pytest.raises(lv.VersionNotFound, match="of lake theirs, and /lake is lake ours"):
         result(refuse_other_history(HEAD, Offset(7, lake="theirs"), "changes"))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [{}, {"version": "3"}, {"version": 3, "within": [4]}, {"version": "\ud800"}],
+)
+def test_an_offset_of_a_damaged_checkpoint_is_refused(stored: dict[str, int | str]) -> None:
+    with pytest.raises(lv.InvalidOperation, match="restore the checkpoint, or begin with a new"):
+        Offset.of(stored)
