@@ -89,7 +89,7 @@ def _called(done: LoggedOperation) -> str:
         return done.operation
     try:
         parts = [str(one["operation"]) for one in json.loads(done.parameters["operations"])]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return done.operation
     return "+".join(dict.fromkeys(parts))
 

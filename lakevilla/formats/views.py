@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.layout import Layout
 
@@ -33,6 +34,9 @@ def encoded(view: ViewDefinition) -> str:
     return msgspec.json.encode(view).decode()
 
 
+_views = JsonDecoder(ViewDefinition)
+
+
 def view_of(layout: Layout) -> ViewDefinition | None:
     """Return what a view stands for; None for a table.
 
@@ -44,7 +48,7 @@ def view_of(layout: Layout) -> ViewDefinition | None:
     if layout.view is None:
         return None
     try:
-        return msgspec.json.decode(layout.view, type=ViewDefinition)
+        return _views.decode(layout.view)
     except msgspec.MsgspecError as error:
         raise CorruptObject(
             f"view {layout.table} has a definition that can't be read ({error}): CREATE OR REPLACE "

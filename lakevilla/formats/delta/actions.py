@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from lakevilla.arrow.nesting import document
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change, Entry
 from lakevilla.formats.files import ChangeFile, DataFile, DeletionVector, FileRef, RemovedFile
@@ -539,8 +540,8 @@ def begins_as(body: bytes, entry: Entry | None, version: int) -> bool:
     if entry is None or entry.version != version or not end:
         return True
     try:
-        action = msgspec.json.decode(line)
-    except msgspec.DecodeError:
+        action = document(line)
+    except ValueError:
         return True
     info = action.get("commitInfo") if isinstance(action, dict) else None
     return info is None or info == entry.raw_commit_info

@@ -10,6 +10,7 @@ import msgspec
 
 from lakevilla.api.history import utc_datetime
 from lakevilla.api.lake import Lake
+from lakevilla.arrow.nesting import JsonDecoder
 from lakevilla.errors import RefNotFound, VersionNotFound
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_refs
@@ -107,10 +108,13 @@ def described(entry: HistoryEntry) -> str:
     return ", ".join(dict.fromkeys(names)) or "transaction"
 
 
+_noted = JsonDecoder(list[dict[str, Any]])
+
+
 def _performed(one: LoggedOperation) -> list[str]:
     """Return the names of the operations on a table: several are noted as one."""
     try:
-        noted = msgspec.json.decode(one.parameters["operations"], type=list[dict[str, Any]])
+        noted = _noted.decode(one.parameters["operations"])
         return [str(operation["operation"]) for operation in noted]
     except (KeyError, msgspec.MsgspecError):
         return [one.operation]

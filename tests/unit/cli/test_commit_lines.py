@@ -182,3 +182,9 @@ def test_log_draws_the_branches_of_a_lake(branched: str) -> None:
 @pytest.mark.parametrize("words", [["--json"], ["-v"], ["-t", "stock"], ["--on", "night"]])
 def test_a_graph_of_anything_but_the_lake_is_refused(branched: str, words: list[str]) -> None:
     assert "--graph" in log(branched, "--graph", *words, status=2).stderr
+
+
+def test_operations_that_a_stranger_noted_in_another_form_have_their_common_name() -> None:
+    for noted in ("7", "[7]", '[{"a": 1}]', "[" * 50_000):
+        one = LoggedOperation("t", "TRANSACTION", {"operations": noted})
+        assert "TRANSACTION" in str(commit_lines([commit(1, one)], NOW))

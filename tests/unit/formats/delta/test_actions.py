@@ -176,3 +176,6 @@ def test_a_log_entry_is_recognised_by_its_commit_info_if_that_comes_first() -> N
     assert begins_as(other, entry, 5)
     assert begins_as(other[:20], entry, 4)
     assert begins_as(b'{"txn":{"appId":"a","version":1}}\n' + other, entry, 4)
+    # It is no JSON, or JSON that nobody reads.
+    assert begins_as(b"{\n" + other, entry, 4)
+    assert begins_as(b"[" * 50_000 + b"\n" + other, entry, 4)
