@@ -135,7 +135,7 @@ def _cells(body: bytes, choices: Choices) -> bytes | None:
         made = _changed(table, choices)
         sink = io.BytesIO()
         pq.write_table(made, sink)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+    except (pa.ArrowException, OSError, OverflowError, TypeError, ValueError):
         return None
     return sink.getvalue()
 

@@ -20,17 +20,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import atheris
 
-#: What is searched is imported only after this, so that each module has its counters.
-_INSTRUMENTED = atheris.instrument_imports(include=["lakevilla"], enable_loader_override=False)
-with _INSTRUMENTED:
-    from lakevilla_testing.fuzzing.choices import Choices, drawn
-    from lakevilla_testing.fuzzing.targets import targets
-    from lakevilla_testing.planted import edits
-    from lakevilla_testing.planted.every import planted_by_environment
+from lakevilla_testing.fuzzing.instrumented import instrument, instrumented_code
+
+# What is searched is imported after this, so that each module has its counters.
+instrument("lakevilla", Path(".cache/fuzz/instrumented"))
+
+from lakevilla_testing.fuzzing.choices import Choices, drawn  # noqa: E402
+from lakevilla_testing.fuzzing.targets import targets  # noqa: E402
+from lakevilla_testing.planted import edits  # noqa: E402
+from lakevilla_testing.planted.every import planted_by_environment  # noqa: E402
 
 #: An input that takes longer than this, by the wall, ends its process.
 _LONGEST_SECONDS = 120
@@ -88,7 +89,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--target", help="run this one alone")
     given = parser.parse_args(arguments)
     until = time.monotonic() + given.seconds
-    edits.edited_code = _instrumented(edits.edited_code)
+    edited_code = edits.edited_code
+    edits.edited_code = lambda *given: instrumented_code(edited_code(*given))
     with planted_by_environment():
         names = [given.target] if given.target else sorted(targets())
         number = given.first
@@ -96,13 +98,6 @@ def main(arguments: Sequence[str]) -> None:
             name = names[number % len(names)]
             print(json.dumps(asdict(run(name, given.directory, given.each, number))), flush=True)
             number += 1
-
-
-def _instrumented(edited_code: Any) -> Any:
-    """Return the function that plants a slip, so that edited code has counters, too."""
-    from atheris.instrument_bytecode import patch_code
-
-    return lambda *given: patch_code(edited_code(*given), trace_dataflow=True)
 
 
 def run(name: str, below: Path, seconds: int, seed: int) -> Run:
@@ -178,6 +173,7 @@ def _search(name: str, directory: Path, seconds: int, seed: int) -> None:
     os.dup2(out, 2)
 
     def judge(data: bytes) -> None:
+        notes.inputs += 1
         for fault in target.judge(data):
             notes.add(data, fault.what, fault.text)
 
@@ -209,6 +205,7 @@ class _Notes:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.inputs = 0
         self._shortest: dict[str, int] = {}
         self._told: dict[str, str] = {}
 
@@ -220,7 +217,8 @@ class _Notes:
         self._shortest[place] = len(data)
         path = self._directory / "faults" / hashlib.sha1(place.encode()).hexdigest()[:16]
         path.write_bytes(data)
-        self._told[str(path)] = f"{what}\n{text[-4000:]}"
+        after = f"after {self.inputs} inputs and {time.process_time():.1f} s of the processor"
+        self._told[str(path)] = f"{what} {after}\n{text[-4000:]}"
         (self._directory / "told").write_text(json.dumps(self._told))
 
 

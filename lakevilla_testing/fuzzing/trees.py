@@ -165,4 +165,4 @@ def _near(inner: Any, choices: Choices) -> Any:
         return inner[:at] + choices.one_of(("", "x", "/", "\0", "é", "'")) + inner[at + 1 :]
     if isinstance(inner, list):
         return choices.one_of((inner[1:], inner[:-1], inner + inner, inner[::-1]))
-    return dict(list(inner.items())[1:])
+    return dict(list(inner.items())[1:]) if isinstance(inner, dict) else None

@@ -127,6 +127,14 @@ def test_a_footer_that_is_compressed_is_read(tables: Tables) -> None:
     assert deleted_rows(tables, data_file(9, deletes=(vector_at(place, len(body)),))) == [1, 3, 5]
 
 
+def test_a_compressed_footer_that_does_not_unpack_is_refused(tables: Tables) -> None:
+    body, (place,) = puffin((BLOB, "a.parquet"))
+    body = body[:-8] + b"\x01" + body[-7:]
+    stored(tables, body)
+    with pytest.raises(CorruptObject, match="its footer is damaged"):
+        deleted_rows(tables, data_file(9, deletes=(vector_at(place, len(body)),)))
+
+
 def test_all_vectors_of_a_puffin_file_are_read_by_one_request(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,10 @@ def test_an_inline_deletion_vector_is_read_without_a_request(tables: Tables) -> 
         tables.run(read_vector("t", OLD_INLINE))
 
 
+def test_a_vector_may_have_no_rows() -> None:
+    assert decode_bitmap(encoded([])).tolist() == []
+
+
 def test_keys_of_deletion_vector_files_are_those_of_the_protocol() -> None:
     name = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
     assert vector_key("t", RELATIVE) == f"t/ab/{name}"

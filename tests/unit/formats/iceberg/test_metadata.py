@@ -196,6 +196,14 @@ def test_a_metadata_field_of_another_json_type_is_reported(part: str, value: str
         decode_metadata(KEY, "t", msgspec.json.encode(document))
 
 
+@pytest.mark.parametrize("part", ["schemas", "properties"])
+def test_a_metadata_field_with_a_list_of_other_things_is_reported(part: str) -> None:
+    document = msgspec.json.decode(following(first(), 7).encode())
+    document[part] = ["none"]
+    with pytest.raises(CorruptObject, match="table t can't be read"):
+        decode_metadata(KEY, "t", msgspec.json.encode(document))
+
+
 @pytest.mark.parametrize("log", [b"null", b"[]", b"[ ]", b"[\n]"])
 def test_an_empty_snapshot_log_is_extended_in_whatever_form_it_is_written(log: bytes) -> None:
     before = first()
