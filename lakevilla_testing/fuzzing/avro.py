@@ -87,4 +87,6 @@ def _long(body: bytes, at: int) -> tuple[int, int]:
 
 def _bytes(body: bytes, at: int) -> tuple[bytes, int]:
     size, at = _long(body, at)
+    if not 0 <= size <= len(body) - at:
+        raise ValueError("the file was damaged before")
     return body[at : at + size], at + size

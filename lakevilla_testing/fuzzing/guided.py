@@ -179,7 +179,7 @@ def _search(name: str, directory: Path, seconds: int, seed: int) -> None:
 
     def mutate(data: bytes, most: int, number: int) -> bytes:
         choices = Choices(drawn(number))
-        if choices.number(2):
+        if choices.happens(4):
             return bytes(atheris.Mutate(data, most))
         return target.change(data, choices)[:most]
 
@@ -188,6 +188,7 @@ def _search(name: str, directory: Path, seconds: int, seed: int) -> None:
         "seed": seed + 1,
         "max_len": _LONGEST_INPUT,
         "len_control": 0,
+        "mutate_depth": 3,
         "timeout": _LONGEST_SECONDS,
         "rss_limit_mb": _MOST_MB,
         "detect_leaks": 0,
