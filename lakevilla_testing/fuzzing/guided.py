@@ -208,6 +208,7 @@ class _Notes:
         self._directory = directory
         self.inputs = 0
         self._shortest: dict[str, int] = {}
+        self._first: dict[str, str] = {}
         self._told: dict[str, str] = {}
 
     def add(self, data: bytes, what: str, text: str) -> None:
@@ -218,8 +219,9 @@ class _Notes:
         self._shortest[place] = len(data)
         path = self._directory / "faults" / hashlib.sha1(place.encode()).hexdigest()[:16]
         path.write_bytes(data)
-        after = f"after {self.inputs} inputs and {time.process_time():.1f} s of the processor"
-        self._told[str(path)] = f"{what} {after}\n{text[-4000:]}"
+        now = f"after {self.inputs} inputs and {time.process_time():.1f} s of the processor"
+        first = self._first.setdefault(place, now)
+        self._told[str(path)] = f"{what}, at first {first}\n{text[-4000:]}"
         (self._directory / "told").write_text(json.dumps(self._told))
 
 
