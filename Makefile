@@ -123,11 +123,10 @@ porcupine: $(STAMP)
 
 # What guides fuzzing by coverage is no part of the environment: it has no wheel for some versions of
 # Python (3.14), and there its layer is left out.
-ATHERIS := .cache/atheris
-
 atheris: $(STAMP)
-	@test -d $(ATHERIS) || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--only-binary :all: --target $(ATHERIS) atheris==3.0.0 || echo "atheris can't be installed here"
+	@directory=.cache/atheris-$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	test -d $$directory || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--only-binary :all: --target $$directory atheris==3.0.0 || echo "atheris can't be installed here"
 
 # Each run goes on where the one before has stopped; NEW=1 begins anew.
 HOURS ?= 1

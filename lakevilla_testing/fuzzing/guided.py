@@ -1,8 +1,8 @@
 """Search for inputs with faults, guided by coverage: atheris instruments the whole library.
 
 ``python -m lakevilla_testing.fuzzing.guided --seconds 60`` runs the targets in turn, each in a
-process that is forked after the library was instrumented, which takes longer than most runs. Each
-line that is printed tells of one run, as JSON. Below the directory, a target's corpus has the
+process that is forked after the library was instrumented. Each line that is printed tells of one
+run, as JSON. Below the directory, a target's corpus has the
 inputs that reached code which those before did not reach; the next run begins with them.
 """
 

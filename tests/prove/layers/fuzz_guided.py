@@ -17,7 +17,7 @@ from tests.prove.turn import PLANTED_BUG, Turn
 #: Corpora and inputs with faults; the next turn goes on with them.
 DIRECTORY = Path(".cache/fuzz")
 #: Where `make atheris` installs what instruments the library.
-ATHERIS = Path(".cache/atheris")
+ATHERIS = Path(f".cache/atheris-{sys.version_info.major}.{sys.version_info.minor}")
 #: How long one target is searched at a time, and how long an input may take to be tried again.
 _EACH_SECONDS, _LONGEST = 20, 300.0
 
@@ -67,7 +67,7 @@ def tell(turn: Turn, seed: int, found: dict[str, Any]) -> None:
         elif what.startswith("a raw"):
             turn.failed(seed, command, f"{what}\nThe command does not show it: it needs a past.")
         else:
-            turn.count("faults of time or memory that instruments alone have shown")
+            turn.count("faults that instruments alone have shown")
 
 
 def _shown_again(command: str) -> str:
