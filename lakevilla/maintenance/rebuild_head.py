@@ -177,7 +177,10 @@ def _kept_head(number: int, newest: Head | None) -> Program[Head]:
         found = (yield from get(key)) if number > 0 else (yield from get(HEAD_KEY))
         if isinstance(found, Found):
             return decode(key, found.body, Head)
-        raise VersionNotFound(f"there is no HEAD {number} in {HEADS_PREFIX}")
+        raise VersionNotFound(
+            f"there is no HEAD {number} in {HEADS_PREFIX}: choose one from 0 to "
+            f"{newest.replacement}, which is the newest"
+        )
     kept = yield from recent_heads()
     for head in kept:
         if head.replacement == number:

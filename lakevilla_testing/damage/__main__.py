@@ -13,7 +13,7 @@ from typing import get_args
 
 from lakevilla_testing.damage.cell import draw, rows_of_scene, run_cell
 from lakevilla_testing.damage.kills import kills, run_kill
-from lakevilla_testing.damage.scene import Format, make_scene
+from lakevilla_testing.damage.scene import Format, HeadForm, make_scene
 from lakevilla_testing.damage.stops import draw_stop, run_stop
 
 
@@ -21,13 +21,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lakevilla_testing.damage", description=__doc__)
     parser.add_argument("format", choices=get_args(Format))
     parser.add_argument("seed", type=int)
+    parser.add_argument("--head", choices=get_args(HeadForm), default="replaced")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--kills", action="store_true")
     how.add_argument("--stops", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as directory:
-        scene = make_scene(Path(directory, "lake"), given.format)
+        scene = make_scene(Path(directory, "lake"), given.format, given.head)
         expected = rows_of_scene(scene)
         if given.kills:
             for kill in kills(given.seed):

@@ -29,8 +29,8 @@ from lakevilla.errors import (
     TableNotFound,
 )
 from lakevilla.settings import Settings
-from lakevilla_testing.damage.damages import Damage, drawn
-from lakevilla_testing.damage.scene import Scene, open_lake, small_objects
+from lakevilla_testing.damage.damages import Damage, drawn, is_numbered_head
+from lakevilla_testing.damage.scene import Scene, small_objects
 from lakevilla_testing.damage.verbs import PENDING, STATES, VERBS, Rows, Verb, appended, name_of
 
 #: The settings of all clients: short waits, and no sync of files.
@@ -85,7 +85,7 @@ class Cell:
         keys = sorted(self.damage.objects)
         objects = keys[0] if len(keys) == 1 else f"{len(keys)} objects"
         client = "an open client" if self.warm else "a new client"
-        heading = f"{self.scene.format}, {self.damage.name} ({objects}), by {client}:"
+        heading = f"{self.scene.name}, {self.damage.name} ({objects}), by {client}:"
         return "\n  ".join([heading, *self.said])
 
     @property
@@ -124,7 +124,7 @@ def run_cell(cell: Cell) -> None:
     scene = cell.scene
     with small_objects():
         scene.lay_out()
-        with open_lake(scene.root, SETTINGS) as lake:
+        with scene.open(SETTINGS) as lake:
             possible = _perform(cell, lake)
         check_reads(cell, possible)
         written = cell.damage.restore(scene.root, scene.files)
@@ -144,6 +144,9 @@ def _perform(cell: Cell, lake: Lake) -> list[Rows]:
         # A client cancels an old commit, and reports it, if a file of it is gone (note 19).
         if cell.damage.loses_files_of(table):
             possible += [_without_the_pending(rows, *names) for rows in possible]
+    # `recover` cancels a decided commit whose object is gone, and reports that (note 19).
+    if cell.scene.pending in cell.damage.objects and VERBS["recover"] in cell.verbs:
+        possible += [_without_the_pending(rows, "a") for rows in possible]
     for verb in cell.verbs:
         possible = perform(cell, verb, lake, possible)
     if txn is not None:
@@ -238,13 +241,13 @@ def _rows_of(lake: Lake, state: str, table: str) -> list[int] | LakeVillaError |
 
 def _all_rows(scene: Scene) -> dict[str, list[int] | LakeVillaError | None]:
     """Return what a new client reads."""
-    with open_lake(scene.root, SETTINGS) as lake:
+    with scene.open(SETTINGS) as lake:
         return {name_of(*state): _rows_of(lake, *state) for state in STATES}
 
 
 def check_reads(cell: Cell, possible: list[Rows]) -> None:
     """Check that the rows that clients read on the damaged lake are right."""
-    if cell.damage.is_a_fork or cell.damage.how == "restored":
+    if cell.damage.sets_head_back(cell.scene.files) or cell.damage.how == "restored":
         return
     for name, rows in _all_rows(cell.scene).items():
         if isinstance(rows, list) and all(rows != one[name] for one in possible):
@@ -253,8 +256,10 @@ def check_reads(cell: Cell, possible: list[Rows]) -> None:
 
 def _is_another_history(cell: Cell, written: list[str]) -> bool:
     """Return whether clients have gone on from another HEAD than the lost one."""
-    forked = cell.damage.is_a_fork and any(verb.kind == "write" for verb in cell.done)
-    return forked or any(key.endswith("HEAD.json") for key in written)
+    forked = cell.damage.sets_head_back(cell.scene.files) and any(
+        verb.kind == "write" for verb in cell.done
+    )
+    return forked or any(key.endswith("HEAD.json") or is_numbered_head(key) for key in written)
 
 
 def check_restored(
@@ -269,7 +274,7 @@ def check_restored(
         again = key.endswith(_WRITTEN_AGAIN) or any(at in key for at in _DIRECTORIES_WRITTEN_AGAIN)
         if not again:
             raise cell.breaks(f"a client has written {key} while it was lost")
-    with open_lake(cell.scene.root, SETTINGS, clock=clock) as lake:
+    with cell.scene.open(SETTINGS, clock=clock) as lake:
         if cell.is_rebuilt:
             _take_in_what_was_left_out(cell, lake, possible[0])
         _check_all(cell, possible, "with the objects back")

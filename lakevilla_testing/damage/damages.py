@@ -16,6 +16,7 @@ DIRECTORIES = (
     "_lakevilla/bases",
     "_lakevilla/branches",
     "_lakevilla/commits",
+    "_lakevilla/heads",
     "_lakevilla/keys",
     "_lakevilla/leaves",
     "_lakevilla/pages",
@@ -57,11 +58,12 @@ class Damage:
     def name(self) -> str:
         return f"{self.how} {self.what}"
 
-    @property
-    def is_a_fork(self) -> bool:
+    def sets_head_back(self, files: Files) -> bool:
         """Whether HEAD, or a branch's HEAD, is an older one now: clients may go on from it."""
         return any(
-            body is not None and key.endswith("HEAD.json") and body.endswith(b"}")
+            body is None
+            if key in newest_heads(files)
+            else body is not None and key.endswith("HEAD.json") and body.endswith(b"}")
             for key, body in self.objects.items()
         )
 
@@ -107,10 +109,23 @@ def kind_of(key: str) -> str:
     return "/".join([*plain, name])
 
 
+def is_numbered_head(key: str) -> bool:
+    """Return whether a key is that of a HEAD after the first one, where HEAD is a log."""
+    return "/heads/" in key
+
+
+def newest_heads(files: Files) -> set[str]:
+    """Return the newest HEADs of the lake and of its branches, where HEAD is a log."""
+    numbered = sorted(filter(is_numbered_head, files))
+    return set({key.rpartition("/")[0]: key for key in numbered}.values())
+
+
 def damages_of(scene: Scene) -> Iterator[Damage]:
     """Yield each damage of one object, and of each directory."""
+    newest = newest_heads(scene.files)
     for key in scene.in_order():
         body, what = scene.files[key], kind_of(key)
+        what = f"the newest {what}" if key in newest else what
         yield Damage("lost", what, {key: None})
         yield Damage("truncated", what, {key: body[: len(body) // 2]})
         yield Damage("emptied", what, {key: b""})

@@ -34,7 +34,7 @@ from lakevilla_testing.damage.cell import (
     possible_after,
 )
 from lakevilla_testing.damage.damages import Damage
-from lakevilla_testing.damage.scene import DAY, Scene, WrongClock, open_lake, small_objects
+from lakevilla_testing.damage.scene import DAY, Scene, WrongClock, small_objects
 from lakevilla_testing.damage.verbs import VERBS, Rows, Verb
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ def run_kill(scene: Scene, expected: Rows, kill: Kill) -> bool:
             stores.append(Dying(store, kill.writes, is_stored=kill.is_stored))
             return stores[-1]
 
-        lake = open_lake(scene.root, SETTINGS, clock=dying, on=on)
+        lake = scene.open(SETTINGS, clock=dying, on=on)
         try:
             kill.verb.run(lake, scene.saved)
         except Death:
@@ -169,7 +169,7 @@ def run_kill(scene: Scene, expected: Rows, kill: Kill) -> bool:
         cell.said.append(f"{kill.verb.name}: died, write {kill.writes + 1} was not {end}")
         cell.done.append(kill.verb)
         possible = [expected, *possible_after(cell, kill.verb, [expected])]
-        with open_lake(scene.root, SETTINGS, clock=others) as lake:
+        with scene.open(SETTINGS, clock=others) as lake:
             possible = perform(cell, kill.then, lake, possible)
         check_reads(cell, possible)
         check_restored(cell, possible, [], clock=others)

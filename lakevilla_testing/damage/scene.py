@@ -16,10 +16,12 @@ from lakevilla.clock import Clock, SystemClock
 from lakevilla.global_log import head, leaves
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
-from lakevilla.store.base import Condition, Failure, Refused, Store, Stored, WrappedStore
+from lakevilla.store.base import Condition, Failure, Match, Refused, Store, Stored, WrappedStore
 from lakevilla.transaction.state.values import Feature
 
 Format = Literal["delta", "iceberg"]
+#: Whether clients replace HEAD, or the store only creates, so that HEAD is a log.
+HeadForm = Literal["replaced", "log"]
 #: The files of a lake, by key.
 Files = dict[str, bytes]
 
@@ -37,6 +39,15 @@ _KEEPING = Settings(
     retry_base_seconds=0.001,
 )
 QUEUED = Feature.R | Feature.CT | Feature.I
+
+
+class OnlyCreates(WrappedStore):
+    """A store without ``If-Match``, on which a new lake's HEAD becomes a log."""
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if isinstance(condition, Match):
+            return Failure("501 NotImplemented", ambiguous=False, permanent=True)
+        return self.inner.put(key, body, condition)
 
 
 class _Alone(LakeClient):
@@ -67,17 +78,45 @@ class Scene:
     steps : list of Files
         All files after each step; the last are those of the lake.
     saved : str
-        The id of a transaction that was saved, in its place in a queue.
+        The id of a transaction that was saved, in its place in a queue; where HEAD is a log no
+        transaction is saved.
     """
 
     root: Path
     format: Format
+    head: HeadForm = "replaced"
     steps: list[Files] = field(default_factory=list)
     saved: str = ""
 
     @property
     def files(self) -> Files:
         return self.steps[-1]
+
+    @property
+    def name(self) -> str:
+        """The scene in the words of a command: ``python -m lakevilla_testing.damage``."""
+        return self.format if self.head == "replaced" else f"{self.format} --head {self.head}"
+
+    def open(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        on: Callable[[Store], Store] | None = None,
+    ) -> Lake:
+        """Return a client that shares no cache with any other; ``on`` wraps its store."""
+        store = open_store(str(self.root), settings=settings)
+        client = _Alone(store.root.uri, store, settings=settings, clock=clock)
+        if self.head == "log":
+            client.runner.store = OnlyCreates(client.runner.store)
+        if on is not None:
+            client.runner.store = on(client.runner.store)
+        return Lake(client)
+
+    @property
+    def pending(self) -> str:
+        """The key of the object of the commit that is decided, and not in all logs."""
+        return max(key for key in self.files if key.startswith("_lakevilla/commits/"))
 
     def older(self, key: str) -> list[bytes]:
         """Return the older versions of an object, the oldest first."""
@@ -127,21 +166,6 @@ def small_objects() -> Iterator[None]:
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = before[2:]
 
 
-def open_lake(
-    root: Path,
-    settings: Settings,
-    *,
-    clock: Clock | None = None,
-    on: Callable[[Store], Store] | None = None,
-) -> Lake:
-    """Return a client that shares no cache with any other; ``on`` wraps its store."""
-    store = open_store(str(root), settings=settings)
-    client = _Alone(store.root.uri, store, settings=settings, clock=clock)
-    if on is not None:
-        client.runner.store = on(client.runner.store)
-    return Lake(client)
-
-
 class _NoEntries(WrappedStore):
     """Refuse log entries of a table: the store of a client that dies when it has decided."""
 
@@ -155,12 +179,12 @@ class _NoEntries(WrappedStore):
         return self.inner.put(key, body, condition)
 
 
-def make_scene(root: Path, format: Format) -> Scene:
+def make_scene(root: Path, format: Format, head: HeadForm = "replaced") -> Scene:
     """Make a lake with tables, a tag, branches, a clone, keys, a queue, and a commit in no log."""
-    scene = Scene(root, format)
+    scene = Scene(root, format, head)
 
     def step(work: Callable[[Lake], object], on: Callable[[Store], Store] | None = None) -> None:
-        with open_lake(root, _KEEPING, clock=WrongClock(-AGE_SECONDS), on=on) as lake:
+        with scene.open(_KEEPING, clock=WrongClock(-AGE_SECONDS), on=on) as lake:
             work(lake)
         scene.steps.append(files_of(root))
 
@@ -202,7 +226,8 @@ def make_scene(root: Path, format: Format) -> Scene:
         step(lambda lake: lake.table("a").optimize())
         step(on_branch(appends("sales/b", 102)))
         step(lambda lake: lake.keep("closing"))
-        step(saves)
+        if head == "replaced":
+            step(saves)
         step(
             lambda lake: lake.run(
                 lambda txn: [txn.append(name, [{"id": 8, "v": 0}]) for name in ("a", "sales/b")]

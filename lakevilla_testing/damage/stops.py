@@ -16,6 +16,7 @@ import threading
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from lakevilla.errors import CommitOutcomeUnknown, ForeignConflict, LakeVillaError
 from lakevilla.store.base import (
@@ -40,7 +41,7 @@ from lakevilla_testing.damage.cell import (
 )
 from lakevilla_testing.damage.damages import Damage
 from lakevilla_testing.damage.kills import WRITING
-from lakevilla_testing.damage.scene import Scene, open_lake, small_objects
+from lakevilla_testing.damage.scene import Format, HeadForm, Scene, small_objects
 from lakevilla_testing.damage.verbs import VERBS, Rows, Verb
 
 #: The settings of those who go on: what is older than this is dead to them.
@@ -153,9 +154,9 @@ def run_stop(scene: Scene, expected: Rows, stop: Stop) -> bool:
 
 def _begun(scene: Scene, stop: Stop) -> subprocess.Popen[str]:
     module = "lakevilla_testing.damage.stops"
-    given = [str(scene.root), stop.verb.name, str(stop.request), scene.saved]
+    given = [str(scene.root), scene.format, scene.head, stop.verb.name, str(stop.request)]
     return subprocess.Popen(
-        [sys.executable, "-m", module, *given],
+        [sys.executable, "-m", module, *given, scene.saved],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -164,7 +165,7 @@ def _begun(scene: Scene, stop: Stop) -> subprocess.Popen[str]:
 
 def _performed_meanwhile(cell: Cell, stop: Stop, possible: list[Rows]) -> list[Rows]:
     """Let others work while the process is stopped, for longer than its lease."""
-    with open_lake(cell.scene.root, _IMPATIENT) as lake:
+    with cell.scene.open(_IMPATIENT) as lake:
         threading.Event().wait(2 * SETTINGS.lease_seconds)
         for verb in stop.others:
             possible = perform(cell, verb, lake, possible)
@@ -179,14 +180,17 @@ def _performed_meanwhile(cell: Cell, stop: Stop, possible: list[Rows]) -> list[R
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
+    parser.add_argument("format", choices=get_args(Format))
+    parser.add_argument("head", choices=get_args(HeadForm))
     parser.add_argument("verb", choices=WRITING)
     parser.add_argument("request", type=int)
     parser.add_argument("saved")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    scene = Scene(given.root, given.format, given.head)
     with (
         small_objects(),
-        open_lake(given.root, SETTINGS, on=lambda store: _Stopping(store, given.request)) as lake,
+        scene.open(SETTINGS, on=lambda store: _Stopping(store, given.request)) as lake,
     ):
         try:
             VERBS[given.verb].run(lake, given.saved)

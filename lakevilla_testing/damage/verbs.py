@@ -12,6 +12,8 @@ from lakevilla_testing.damage.scene import QUEUED
 
 #: The row of the scene's commit that is decided, and not in all logs.
 PENDING = 8
+#: A number that no HEAD has.
+_NO_HEAD = 10**9
 #: By the name of a state and a table, the ids of the rows; None where it does not exist.
 Rows = dict[str, list[int] | None]
 
@@ -88,13 +90,14 @@ def _rebuild(**how: bool) -> Callable[[Lake, str], object]:
 
 
 def _reset(lake: Lake, _: str) -> object:
+    """Reset HEAD to the newest that the error for a number that no HEAD has names."""
     try:
-        return lake.recover(reset_head=0)
+        return lake.recover(reset_head=_NO_HEAD)
     except LakeVillaError as error:
         numbers = [
             int(word.strip(",.;")) for word in str(error).split() if word.strip(",.;").isdigit()
         ]
-        numbers = [one for one in numbers if one]
+        numbers = [one for one in numbers if 0 < one < _NO_HEAD]
         if not numbers:
             raise
         return lake.recover(reset_head=max(numbers))

@@ -99,6 +99,8 @@ def restore_claims(
 ) -> Program[list[Finding]]:
     """Claim tables again whose claim is missing, or names the lake by a former id.
 
+    If HEAD is a log, no claim can be replaced: one that names a former id stays, and is the lake's.
+
     With ``among``, only the tables in it are checked; those of ``leave_out`` are not.
     """
     yield from load_tables(head, among)
@@ -201,6 +203,8 @@ def _restore(
                 "too: `unregister` it in one of them, before both write it"
             )
             return Finding("error", "lake_file", message, table=location, key=lake_key(location))
+        if owner is not None and head.as_log:
+            return None
         ids, state = context.ids, head.tables[location]
         catalog = state.catalog
         made: Token | None = None

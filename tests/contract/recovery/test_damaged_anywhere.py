@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from typing import get_args
 
 import pytest
 
 from lakevilla.maintenance import rebuild_head
 from lakevilla_testing.damage.cell import Broken, Cell, draw, rows_of_scene, run_cell
-from lakevilla_testing.damage.damages import Damage, damages_of
-from lakevilla_testing.damage.scene import Format, Scene, make_scene
+from lakevilla_testing.damage.damages import Damage, damages_of, newest_heads
+from lakevilla_testing.damage.scene import Format, HeadForm, Scene, make_scene
 from lakevilla_testing.damage.verbs import VERBS
 from tests.support.search import first_seed, how_many
 
@@ -18,9 +19,13 @@ from tests.support.search import first_seed, how_many
 DAMAGES = how_many(1, whole=15, soak=20_000)
 
 
-@pytest.fixture(scope="module", params=get_args(Format))
+SCENES = [*product(get_args(Format), get_args(HeadForm))]
+REPLACED = [one for one in SCENES if one[1] == "replaced"]
+
+
+@pytest.fixture(scope="module", params=SCENES, ids=" ".join)
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return make_scene(tmp_path_factory.mktemp("scene") / "lake", request.param)
+    return make_scene(tmp_path_factory.mktemp("scene") / "lake", *request.param)
 
 
 def one_of(scene: Scene, name: str) -> Damage:
@@ -39,17 +44,25 @@ def test_a_damaged_lake_is_refused_by_name_and_whole_once_its_objects_are_back(
 def test_a_scene_has_an_object_of_each_kind(scene: Scene) -> None:
     damages = list(damages_of(scene))
     what = {damage.what for damage in damages}
-    own = ("HEAD.json", "bases", "branches", "commits", "keys", "leaves", "pages", "recent", "txns")
-    for name in (*own, "maintenance"):
+    own = ["HEAD.json", "bases", "branches", "commits", "keys", "leaves", "pages"]
+    own += ["heads"] if scene.head == "log" else ["recent", "maintenance", "txns"]
+    for name in own:
         assert any(one.startswith(f"_lakevilla/{name}") for one in what), name
-    for name in ("lake.json", "markers/*.json", "*.parquet"):
+    for name in ("lake.json", "*.parquet"):
         assert any(one.endswith(name) for one in what), name
-    assert len(scene.older("_lakevilla/HEAD.json")) > 10
-    assert min(Counter(damage.how for damage in damages).values()) > 10
+    fired = Counter(damage.how for damage in damages)
+    if scene.head == "log":
+        assert len(newest_heads(scene.files)) == 2, "of the lake, and of its branch"
+        assert min(fired[how] for how in ("lost", "truncated", "emptied", "restored")) > 10
+    else:
+        assert any(one.endswith("markers/*.json") for one in what)
+        assert len(scene.older("_lakevilla/HEAD.json")) > 10
+        assert min(fired.values()) > 10
     expected = rows_of_scene(scene)
     assert all(rows for rows in expected.values()), expected
 
 
+@pytest.mark.parametrize("scene", REPLACED, ids=" ".join, indirect=True)
 def test_the_search_finds_a_rebuild_that_shows_older_rows(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
