@@ -61,9 +61,11 @@ def restore(
     Raises
     ------
     InvalidOperation
-        There is no such backup, or the root is not empty.
+        There is no such backup, or the root is not empty; another client has begun to restore
+        there; or HEAD is a log there, or would be. Nothing is written then.
     CorruptObject
-        An object of the backup is missing or was damaged. Nothing is written then.
+        An object of the backup is missing or was damaged, and nothing was written; or a copy of
+        one in the root is not whole: restore again.
 
     Examples
     --------

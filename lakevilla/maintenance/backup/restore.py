@@ -17,6 +17,7 @@ from lakevilla.errors import (
     StoreError,
 )
 from lakevilla.global_log.head import NOWHERE, Head, successor, with_policy
+from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.namespaces import namespace_key
 from lakevilla.global_log.repo import load_head, load_names, load_tables
 from lakevilla.lake.context import Context
@@ -36,7 +37,7 @@ from lakevilla.maintenance.backup.restored_states import RestoredStates
 from lakevilla.maintenance.backup.restored_tables import restore_tables, settle_tables
 from lakevilla.maintenance.rebuild_head import Beyond, rebuild_head
 from lakevilla.results import Finding, Report
-from lakevilla.store.base import ABSENT, ANY, Found, Stored
+from lakevilla.store.base import ABSENT, Condition, Found, Match, Refused, Stored, Unknown
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, list_objects, parallel, put
 
@@ -90,10 +91,11 @@ def restore(
     ------
     InvalidOperation
         The root is not empty, or has another lake than that of the backup; another restore has
-        begun there; or there is no backup.
+        begun there; or there is no backup; or HEAD is, or would be, a log there.
     CorruptObject
         An object of the backup is missing or was damaged.
     """
+    yield from _refuse_head_log(context)
     there = yield from sizes_below(source)
     manifest, name = yield from _chosen(source, name, there)
     states = RestoredStates(context, source, manifest)
@@ -116,9 +118,7 @@ def restore(
     findings += yield from restore_refs(context, states)
     # No client of the lake before the fence goes on, so none needs the tag of a backup of its own.
     yield from drop_pins(context, context.now_ms() + 1)
-    done = msgspec.structs.replace(begun, nonce=context.ids.nonce(), done=True)
-    if not isinstance((yield from put(RESTORING_KEY, encode(done), ANY)), Stored):
-        raise StoreError(f"could not store {RESTORING_KEY}: restore again")
+    yield from _note_done(context, begun)
     return Report(all(one.severity == "note" for one in findings), tuple(findings))
 
 
@@ -133,7 +133,7 @@ def _done(context: Context, manifest: Manifest, name: str) -> Finding:
 
 def refuse_half_restored() -> Program[None]:
     """Refuse to confirm a HEAD while a restore is not done. Raises ``InvalidOperation``."""
-    begun = yield from _noted()
+    begun, _ = yield from _noted()
     if begun is not None and not begun.done:
         raise InvalidOperation(
             f"backup {begun.name} of {begun.backup} is not restored yet: restore it again, which "
@@ -142,6 +142,22 @@ def refuse_half_restored() -> Program[None]:
 
 
 # -------------------- begin
+
+
+def _refuse_head_log(context: Context) -> Program[None]:
+    """Refuse a root that can have no fence: where HEAD is a log, no HEAD is replaced (note 9).
+
+    A log without its first object counts, too: a rebuild would only put that back.
+    """
+    head = yield from _head_there()
+    is_log = (head is not None and head.as_log) or (yield from list_objects(f"{HEADS_PREFIX}/"))
+    if not is_log and (yield from context.replaces()):
+        return
+    what = f"HEAD is a log ({HEADS_PREFIX})" if is_log else "the store does not replace objects"
+    raise InvalidOperation(
+        f"restore: {what} at {context.root}, so the clients of an earlier lake there could not be "
+        "refused: restore at another root, in a store with conditional replacements"
+    )
 
 
 def _chosen(source: str, name: str | None, there: Iterable[str]) -> Program[tuple[Manifest, str]]:
@@ -173,16 +189,19 @@ def _check_whole(source: str, needed: Iterable[Needed], there: dict[str, int]) -
             )
 
 
-def _noted() -> Program[Restoring | None]:
+def _noted() -> Program[tuple[Restoring | None, Condition]]:
+    """Return the note of a restore, and the condition under which another one takes its place."""
     found = yield from get(RESTORING_KEY)
-    return decode(RESTORING_KEY, found.body, Restoring) if isinstance(found, Found) else None
+    if not isinstance(found, Found):
+        return None, ABSENT
+    return decode(RESTORING_KEY, found.body, Restoring), Match(found.token)
 
 
 def _begun(
     context: Context, source: str, name: str, manifest: Manifest, *, in_place: bool
 ) -> Program[Restoring]:
     """Note that the restore begins, or find that it had begun before."""
-    known = yield from _noted()
+    known, condition = yield from _noted()
     if known is not None and not known.done:
         if (known.backup, known.name) != (source, name):
             raise InvalidOperation(
@@ -205,7 +224,13 @@ def _begun(
     _refuse_stranger(context, manifest, head)
     lake_id = "" if head is None else head.lake_id
     begun = Restoring(FORMAT, context.ids.nonce(), source, name, not others, lake_id)
-    if not isinstance((yield from put(RESTORING_KEY, encode(begun), ANY)), Stored):
+    outcome = yield from put(RESTORING_KEY, encode(begun), condition)
+    if isinstance(outcome, Refused):
+        raise InvalidOperation(
+            f"restore: another client has begun to restore a backup at {context.root} at the same "
+            "time: restore again once it is done"
+        )
+    if not isinstance(outcome, Stored):
         raise StoreError(f"could not store {RESTORING_KEY}: restore again")
     return begun
 
@@ -250,20 +275,45 @@ def _fenced(context: Context, manifest: Manifest, begun: Restoring) -> Program[l
 
 
 def _copy(states: RestoredStates, source: str) -> Program[None]:
-    """Have the store copy the files that the root lacks; one of a wrong size was damaged."""
-    listed = yield from list_objects("")
-    there = {info.key: info.size for info in listed}
-    wanted = [
-        (f"{source}/{one.key}", key)
-        for key, one in sorted(states.copies.items())
-        if not one.fits(there.get(key))
-    ]
-    missing = yield from copy_objects(states.context.root, wanted)
+    """Have the store copy the files that the root lacks; one of a wrong size was damaged.
+
+    A root that lacked some is listed once more: no table may name a copy that was cut.
+    """
+    wanted = yield from _unlike(states)
+    missing = yield from copy_objects(
+        states.context.root, [(f"{source}/{one.key}", key) for key, one in wanted]
+    )
     if missing is not None:
         raise CorruptObject(f"{missing} was removed meanwhile: {Manifest.REMEDY}", key=missing)
+    for key, one in (yield from _unlike(states)) if wanted else ():
+        raise CorruptObject(
+            f"the copy of {source}/{one.key} is missing, or its size is not that which table "
+            f"{one.table} says ({one.said}): restore again, which copies it again",
+            key=key,
+            table=one.table,
+        )
+
+
+def _unlike(states: RestoredStates) -> Program[list[tuple[str, Needed]]]:
+    """Return the files that the root lacks or has with another size, by their keys there."""
+    listed = yield from list_objects("")
+    there = {info.key: info.size for info in listed}
+    return [
+        (key, one) for key, one in sorted(states.copies.items()) if not one.fits(there.get(key))
+    ]
 
 
 # -------------------- end
+
+
+def _note_done(context: Context, begun: Restoring) -> Program[None]:
+    """Note that a restore is done, unless the note is another one's by now."""
+    known, condition = yield from _noted()
+    if known != begun:
+        return  # another client has restored the same backup at the same time
+    done = msgspec.structs.replace(begun, nonce=context.ids.nonce(), done=True)
+    if isinstance((yield from put(RESTORING_KEY, encode(done), condition)), Unknown):
+        raise StoreError(f"could not store {RESTORING_KEY}: restore again")
 
 
 def _note_names(context: Context, states: RestoredStates) -> Program[None]:
