@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.support.in_memory",
     "tests.support.databases",
     "tests.support.selection",
+    "tests.support.units",
     "tests.support.quarantine",
     "tests.support.planted",
     "tests.support.rewritten",
