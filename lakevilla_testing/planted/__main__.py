@@ -10,7 +10,8 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from lakevilla_testing.planted.every import VARIABLE, planted_by_environment
+from lakevilla_testing.planted.bugs import VARIABLE
+from lakevilla_testing.planted.every import planted_by_environment
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -13,6 +13,9 @@ from lakevilla.store.effects import Program
 from lakevilla.transaction.state.values import Feature
 from lakevilla_testing.histories.plan import SERIALIZABLE, Plan, draw
 
+#: The environment variable that names the bug to plant in a process.
+VARIABLE = "LAKEVILLA_PLANTED"
+
 
 @dataclass(frozen=True)
 class PlantedBug:

@@ -32,7 +32,7 @@ from lakevilla_testing.planted import (
     sizes,
     slips,
 )
-from lakevilla_testing.planted.bugs import PLANTED
+from lakevilla_testing.planted.bugs import PLANTED, VARIABLE
 
 __all__ = [
     "PLANTED",
@@ -62,10 +62,6 @@ __all__ = [
     "sizes",
     "slips",
 ]
-
-
-#: The environment variable that names the bug to plant in a process.
-VARIABLE = "LAKEVILLA_PLANTED"
 
 
 def planted_by_environment() -> AbstractContextManager[Any]:

@@ -3,13 +3,16 @@
 import os
 from contextlib import ExitStack
 
-from lakevilla_testing.planted.every import VARIABLE, planted_by_environment
+from lakevilla_testing.planted.bugs import VARIABLE
 
 _PLANTED = ExitStack()
 
 
 def pytest_configure() -> None:
-    _PLANTED.enter_context(planted_by_environment())
+    if os.environ.get(VARIABLE):
+        from lakevilla_testing.planted.every import planted_by_environment  # a second of imports
+
+        _PLANTED.enter_context(planted_by_environment())
 
 
 def pytest_unconfigure() -> None:

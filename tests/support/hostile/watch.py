@@ -76,7 +76,7 @@ def watched(directory: str) -> Iterator[Watch]:
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    for watch in list(_watches):
+    for watch in list(_watches or ()):  # None once the interpreter ends
         watch.note(event, arguments)
 
 
