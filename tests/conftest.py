@@ -12,6 +12,7 @@ pytest_plugins = [
     "tests.support.databases",
     "tests.support.selection",
     "tests.support.units",
+    "tests.support.spent",
     "tests.support.quarantine",
     "tests.support.planted",
     "tests.support.rewritten",

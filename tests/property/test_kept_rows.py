@@ -26,9 +26,9 @@ from lakevilla.transaction.commit.together.combine import Combining
 from tests.support.inside import executor, inside
 from tests.support.search import first_seed, how_many
 
-PROGRAMS = how_many(6, whole=30, soak=2000)
+PROGRAMS = how_many(2, whole=30, soak=2000)
 #: Programs of transactions, which take longer.
-LONG_PROGRAMS = how_many(2, whole=10, soak=1000)
+LONG_PROGRAMS = how_many(1, whole=10, soak=1000)
 STEPS = 14
 NAN = float("nan")
 

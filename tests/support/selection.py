@@ -218,11 +218,12 @@ def _limit(item: pytest.Item, group: pytest.Mark | None, on_server: bool) -> int
         return int(item.get_closest_marker("seam") is not None)
     if on_server:
         return 1
-    return FEW.get(_folder_of(item.path), FEW_ELSEWHERE)
+    return FEW.get(folder_of(item.path), FEW_ELSEWHERE)
 
 
 @cache
-def _folder_of(module: Path) -> str:
+def folder_of(module: Path) -> str:
+    """Return the folder of `tests` that a module is in, or nothing."""
     return module.relative_to(TESTS).parts[0] if module.is_relative_to(TESTS) else ""
 
 
