@@ -26,9 +26,9 @@ from lakevilla.transaction.commit.together.combine import Combining
 from tests.support.inside import executor, inside
 from tests.support.search import first_seed, how_many
 
-PROGRAMS = how_many(2, whole=30, soak=2000)
+PROGRAMS = how_many(6, whole=30, soak=2000)
 #: Programs of transactions, which take longer.
-LONG_PROGRAMS = how_many(1, whole=10, soak=1000)
+LONG_PROGRAMS = how_many(2, whole=10, soak=1000)
 STEPS = 14
 NAN = float("nan")
 
@@ -291,7 +291,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tally: Counter[str]) -> Iterator[No
         yield
 
 
-@pytest.mark.cases(None)
+@pytest.mark.cases(4)  # six programs of a few kinds find more than two of each
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_does_the_same_with_kept_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_a_program_does_the_same_with_kept_rows(kind: str, monkeypatch: pytest.M
     assert bool(tally["kept"]) is KINDS[kind].keeps
 
 
-@pytest.mark.cases(None)
+@pytest.mark.cases(4)  # six programs of a few kinds find more than two of each
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_transactions_do_the_same_with_the_rows_of_those_before(
@@ -313,7 +313,7 @@ def test_transactions_do_the_same_with_the_rows_of_those_before(
     assert bool(tally["renewed"]) is (KINDS[kind].keeps and not KINDS[kind].lineage)
 
 
-@pytest.mark.cases(None)
+@pytest.mark.cases(4)  # six programs of a few kinds find more than two of each
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_does_the_same_if_its_reads_load_rows(

@@ -37,7 +37,7 @@ FIXED = date(2026, 11, 28)
 FEW: dict[str, int | None] = {
     "unit": None,
     "contract": 1,
-    "property": 4,
+    "property": 2,
 }
 #: The number of cases for folders that are not in the table above.
 FEW_ELSEWHERE = 1

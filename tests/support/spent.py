@@ -28,7 +28,7 @@ LAYERS = {
     "docs": "benchmarks, docs",
 }
 SPARK = "Spark, in one session"
-COLLECTION = "collection, in each worker"
+COLLECTION = "collection, in all workers"
 #: The seconds of processor that `make test` may spend on each layer.
 BUDGETS = {
     "contract, without Spark": 280,

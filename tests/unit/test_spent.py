@@ -51,3 +51,9 @@ def test_a_run_with_two_workers_prints_what_both_have_spent(
     assert spark.startswith(f"{SPARK} | 2 | 0 |")
     (others,) = [line for line in lines if re.match(r" \| 2 \|", line)]
     assert int(others.split(" | ")[2]) >= 1
+
+
+def test_the_page_has_the_budgets() -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    listed = dict(re.findall(r"^\| (.+?) \| (\d+)", page, re.MULTILINE))
+    assert listed == {layer: str(seconds) for layer, seconds in BUDGETS.items()}
