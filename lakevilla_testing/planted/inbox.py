@@ -38,7 +38,7 @@ def taken_twice() -> Iterator[None]:
         yield
 
 
-@planted(first_seed=34, kinds=("add",), crowded=True, intensity=2.0, clients=5)
+@planted(first_seed=97, kinds=("add",), crowded=True, intensity=2.0, clients=5)
 def proposed_and_reported_as_undone() -> Iterator[None]:
     """A client takes a store error for a refusal, though another client may include its commit."""
 

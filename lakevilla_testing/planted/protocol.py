@@ -567,7 +567,7 @@ def unfit_by_last_entry() -> Iterator[None]:
 
 
 @planted(
-    57,
+    84,
     foreign=("property",),
     kinds=("merge", "add"),
     short=True,

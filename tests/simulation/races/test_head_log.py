@@ -196,7 +196,7 @@ def _old_heads_deleted():
 @pytest.mark.parametrize(
     ("plant", "first", "focus"),
     [
-        (_hint_trusted, 0, {}),
+        (_hint_trusted, 1, {}),
         (_list_trusted, 5, {"rates": {Fault.STALE_LIST: 0.5}}),
         (_head_overwritten, 0, {}),
         (_old_heads_deleted, 0, {"collects": True}),
