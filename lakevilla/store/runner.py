@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar, assert_never
 
-from lakevilla.errors import StoreError, UnsafeStore
+from lakevilla.errors import InvalidOperation, StoreError, UnsafeStore
 from lakevilla.forked import lock
 from lakevilla.ids import Ids
 from lakevilla.mailbox import Mailbox
@@ -302,7 +302,10 @@ class Runner:
         ):
             return False
         key = request.prefix if isinstance(request, List | ListNames) else request.key
-        return self._local_path(key) is not None
+        try:
+            return self._local_path(key) is not None
+        except InvalidOperation:
+            return False  # the request itself is refused, and not the others of its round
 
     def beginning(self, key: str) -> bytes | None:
         """Return the first bytes of a local file, no bytes if it is missing; None for other files.

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lakevilla.clock import SystemClock
-from lakevilla.errors import StoreError
+from lakevilla.errors import InvalidOperation, StoreError
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
@@ -154,6 +154,29 @@ def test_a_thread_of_the_pool_that_waits_for_work_holds_no_job() -> None:
     submit(job)
     del job
     assert freed.wait(10)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_request_that_is_refused_ends_no_other_of_its_round(
+    durable: bool, tmp_path: Path
+) -> None:
+    def refused() -> Program[str]:
+        try:
+            yield Get("a//b")
+        except InvalidOperation:
+            return "refused"
+        return "read"
+
+    def other() -> Program[str]:
+        yield Get("a")
+        return "went on"
+
+    def program() -> Program[list[str]]:
+        return (yield Parallel((refused(), other())))
+
+    store, settings = open_store(str(tmp_path)), Settings(durable_files=durable)
+    runner = Runner(store, Ids(SystemClock()), settings)
+    assert runner.run(program()) == ["refused", "went on"]
 
 
 @pytest.mark.parametrize("durable", [True, False])
