@@ -105,13 +105,12 @@ class Scene:
         on: Callable[[Store], Store] | None = None,
     ) -> Lake:
         """Return a client that shares no cache with any other; ``on`` wraps its store."""
-        store = open_store(str(self.root), settings=settings)
-        client = _Alone(store.root.uri, store, settings=settings, clock=clock)
-        if self.head == "log":
-            client.runner.store = OnlyCreates(client.runner.store)
-        if on is not None:
-            client.runner.store = on(client.runner.store)
-        return Lake(client)
+
+        def wraps(store: Store) -> Store:
+            inner = OnlyCreates(store) if self.head == "log" else store
+            return inner if on is None else on(inner)
+
+        return open_lake(self.root, settings, clock=clock, on=wraps)
 
     @property
     def pending(self) -> str:
@@ -164,6 +163,21 @@ def small_objects() -> Iterator[None]:
     finally:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD = before[:2]
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = before[2:]
+
+
+def open_lake(
+    root: Path,
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    on: Callable[[Store], Store] | None = None,
+) -> Lake:
+    """Return a client that shares no cache with any other; ``on`` wraps its store."""
+    store = open_store(str(root), settings=settings)
+    client = _Alone(store.root.uri, store, settings=settings, clock=clock)
+    if on is not None:
+        client.runner.store = on(client.runner.store)
+    return Lake(client)
 
 
 class _NoEntries(WrappedStore):

@@ -12,7 +12,7 @@ from unittest import mock
 import lakevilla as lv
 import lakevilla.cli.app as _commands  # noqa: F401 (it registers the commands)
 from lakevilla import dbapi
-from lakevilla.api.catalog.names import parsed
+from lakevilla.api.catalog.paths import parsed
 from lakevilla.api.spark.source.batches import Offset
 from lakevilla.cli import connection
 from lakevilla.cli.command import app

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from lakevilla.api.catalog.names import last_name, token_of
+from lakevilla.api.catalog.pages import PageToken, read_token
 from lakevilla.engines.deletes import puffin_of, rows_marked
 from lakevilla.formats.delta.checkpoint.file_list import load_files
 from lakevilla.formats.delta.checkpoint.reader import open_checkpoint
@@ -164,8 +164,8 @@ def _token() -> Parser:
     head = _head()
     return Parser(
         "token",
-        token_of(head, "t").encode(),
-        lambda body: last_name(head, body.decode("utf-8", "replace")),
+        PageToken(head.lake_id, "", head.sequence, "", "t").text.encode(),
+        lambda body: read_token(body.decode("utf-8", "replace"), head.lake_id, ""),
     )
 
 
