@@ -79,7 +79,8 @@ class Databases:
         while idle:
             connection = idle.pop()
             try:
-                connection.execute(f"SET temp_directory = '{directory}/database-0'")
+                own = f"{directory}/database-{next(database._numbers)}"
+                connection.execute(f"SET temp_directory = '{own}'")
                 if kind[-1]:  # it caches the files of another lake
                     connection.execute("SET enable_external_file_cache = false")
                     connection.execute("SET enable_external_file_cache = true")
