@@ -291,7 +291,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, tally: Counter[str]) -> Iterator[No
         yield
 
 
-@pytest.mark.cases(4)  # six programs of a few kinds find more than two of each
+@pytest.mark.cases(2)  # six programs of a few kinds find more than two of each
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_does_the_same_with_kept_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_a_program_does_the_same_with_kept_rows(kind: str, monkeypatch: pytest.M
     assert bool(tally["kept"]) is KINDS[kind].keeps
 
 
-@pytest.mark.cases(4)  # six programs of a few kinds find more than two of each
+@pytest.mark.cases(2)  # six programs of a few kinds find more than two of each
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_transactions_do_the_same_with_the_rows_of_those_before(
@@ -313,7 +313,7 @@ def test_transactions_do_the_same_with_the_rows_of_those_before(
     assert bool(tally["renewed"]) is (KINDS[kind].keeps and not KINDS[kind].lineage)
 
 
-@pytest.mark.cases(4)  # six programs of a few kinds find more than two of each
+@pytest.mark.cases(2)  # six programs of a few kinds find more than two of each
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_program_does_the_same_if_its_reads_load_rows(

@@ -39,6 +39,7 @@ def test_the_table_has_the_layers_in_the_order_of_their_budgets() -> None:
     assert own == "own | 1 | 2 | 3 | none"
 
 
+@pytest.mark.night
 def test_a_run_with_two_workers_prints_what_both_have_spent(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

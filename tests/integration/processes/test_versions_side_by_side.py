@@ -23,7 +23,8 @@ BEFORE = "380a19ba"
 OLDER_FORMAT = 6
 FORMATS = pytest.mark.parametrize("format", ["delta", "iceberg"])
 
-pytestmark = pytest.mark.timeout(300)
+#: To build the wheels takes ten seconds or more.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.night]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import itertools
 
 import pytest
 
+pytest.importorskip("starlette", reason="the gateway's inputs need the extra `gateway`")
+
 from lakevilla.api.lake import Lake
 from lakevilla.serve.catalog import Catalog
 from lakevilla.store import codec

@@ -34,6 +34,7 @@ def test_a_campaign_that_is_stopped_has_its_turns_and_its_report(tmp_path):
     assert (tmp_path / "report.html").exists()
 
 
+@pytest.mark.night  # each process imports half of the tests
 def test_a_campaign_to_the_first_failure_ends_with_it(tmp_path):
     command = [sys.executable, "-m", "tests.prove", "--hours", "1", "--layers", "lists"]
     command += ["--processes", "1", "--directory", str(tmp_path)]
