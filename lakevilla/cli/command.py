@@ -79,7 +79,8 @@ Options = Annotated[
         help="A storage option as for deltalake (also read from the environment), or "
         "catalog.NAME.PROPERTY=VALUE for a catalog, as pyiceberg has them; "
         "stores=URI,URI for other stores that tables lie in; files_outside=URI,URI for directories "
-        "elsewhere in which tables name files; sql_uris=true to let SQL name tables anywhere.",
+        "elsewhere in which tables name files; sql_uris=true to let SQL name tables anywhere; "
+        "format_limit=6 to store nothing that older clients can't read.",
     ),
 ]
 Profile = Annotated[

@@ -25,6 +25,7 @@ _CATALOG = "catalog."
 _STORES = "stores"
 _OUTSIDE = "files_outside"
 _SQL_URIS = "sql_uris"
+_FORMAT_LIMIT = "format_limit"
 
 
 def storage_options(pairs: list[str] | None) -> dict[str, str]:
@@ -141,7 +142,8 @@ def connected(
         catalogs.setdefault(name, {})[wanted] = options.pop(key)
     outside = options.pop(_OUTSIDE, "")
     sql_uris = _flag(_SQL_URIS, options.pop(_SQL_URIS, "false"))
-    settings = lv.Settings(stores=stores, sql_uris=sql_uris)
+    format_limit = _number(_FORMAT_LIMIT, options.pop(_FORMAT_LIMIT, "0"))
+    settings = lv.Settings(stores=stores, sql_uris=sql_uris, format_limit=format_limit)
     if memory_limit_bytes is not None:
         settings = replace(settings, memory_limit_bytes=memory_limit_bytes)
     return lv.connect(
@@ -164,6 +166,12 @@ def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise InvalidOperation(f"--option {name} is true or false, not {text!r}")
     return text.lower() == "true"
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise InvalidOperation(f"--option {name} is a whole number, not {text!r}")
+    return int(text)
 
 
 def _check_directory(root: str, given: str, new: bool) -> None:

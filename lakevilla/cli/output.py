@@ -78,6 +78,7 @@ _FOR_COMMANDS = {
 _CALLS_FOR_COMMANDS = {
     r"(branch '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla branch ROOT \2 --delete`",
     r"(clone '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla clone ROOT \2 --delete`",
+    r"Settings\(format_limit=(\d+)\)": r"--option format_limit=\1",
     r"delete_ref\('([^']*)'\)": r"`lakevilla tag ROOT \1 --delete`",
     r"`rebase\('([^']*)'\)` on the lake": r"`lakevilla rebase ROOT \1`",
     r"protect\('([^']*)', on=False\)": r"`lakevilla unprotect ROOT \1`",

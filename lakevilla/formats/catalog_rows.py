@@ -116,7 +116,8 @@ class _Statistics(msgspec.Struct, rename="camel"):
     null_count: dict[str, Any] = {}
 
 
-_decoder = JsonDecoder(_Statistics)
+#: Numbers with a fraction stay text: as a float, a bound of a decimal is not the one in the log.
+_decoder = JsonDecoder(_Statistics, float_hook=str)
 
 
 def statistics_of(table: str, layout: Layout, file: DataFile) -> Iterator[Row]:

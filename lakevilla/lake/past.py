@@ -172,7 +172,9 @@ def changed_on_branch(
                 known = now.tables.get(location)
                 state = TableState(touch.entered, touch.published)
                 if known is not None and known.table_id == touch.entered:
-                    state = msgspec.structs.replace(state, format=known.format)
+                    state = msgspec.structs.replace(
+                        state, format=known.format, needs=known.needs, kept=known.kept
+                    )
                 else:
                     state = yield from _made_as(state, location, commit, now.home)
                 pending[location] = []

@@ -468,8 +468,11 @@ class NetChange:
 
     @property
     def may_be_moves(self) -> bool:
-        """True if the entries may show that files were only moved, where the lists do not."""
-        return self.by_lists and bool(self.removes)
+        """True if the entries may show that files were only moved, where the lists do not.
+
+        With another definition that makes no difference.
+        """
+        return self.by_lists and bool(self.removes) and not (self.contract or self.metadata)
 
     def only_moves(self, removed: Iterable[FileRef], added: Iterable[FileRef]) -> bool:
         """Return whether the given files were removed and added without a change of rows."""
@@ -512,7 +515,7 @@ def change_of_lists(old: View, new: View, tail: Tail) -> Program[NetChange | Non
     if sum(version not in tail.entries for version in versions) <= _MANY_ENTRIES:
         return None
     definition = change_of_definition(old, new)
-    if definition.contract or definition.metadata:
+    if definition is _EVERYTHING:
         return definition
     try:
         before, after = yield from parallel([old.snapshot.files(), new.snapshot.files()])
@@ -527,6 +530,8 @@ def change_of_lists(old: View, new: View, tail: Tail) -> Program[NetChange | Non
     return NetChange(
         {file.ref: file for file in data_files(added)},
         {file.ref: file for file in removes},
+        definition.contract,
+        definition.metadata,
         untold=True,
         by_lists=True,
     )

@@ -24,6 +24,7 @@ from lakevilla.formats.base import Entry, FormatName
 from lakevilla.formats.sizes import size_from
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import (
+    FORMAT_WITH_KEPT,
     HEAD_KEY,
     NOWHERE,
     CommitSummary,
@@ -221,11 +222,15 @@ def _rebuilt(
     yield from _look_through_logs(context, left, rebuilt)
     refs, found = yield from refs_left(left, {} if chosen is None else chosen.refs.cached())
     yield from _cover_mounts(context, rebuilt, left.named | claims.keys(), known, refs)
+    _keep_unknown(left, rebuilt, present, chosen)
     head = _composed(context, left, rebuilt, present, chosen, tuple(sorted(former)))
     if refs:
         head = with_refs(head, refs)
     if chosen is not None and chosen.is_protected:
         head = with_policy(head, chosen.policy)
+    if chosen is not None and chosen.kept:
+        format_ = max(head.format, FORMAT_WITH_KEPT)
+        head = msgspec.structs.replace(head, format=format_, kept=chosen.kept)
     # Delete proposals: they name replacement numbers that the new HEAD will use again.
     yield from clear_inbox()
     # Their number is not that of the new HEAD: if this client dies here, they must be no sign of a
@@ -244,6 +249,25 @@ def _rebuilt(
     findings += _lost_drops(left, rebuilt) + found
     findings += yield from restore_claims(context, head)
     return _report(findings)
+
+
+def _keep_unknown(
+    left: LeftBehind, rebuilt: _Rebuilt, present: Head | None, chosen: Head | None
+) -> None:
+    """Give the tables what the newest entry found of each needs of clients, and has them keep.
+
+    Their logs do not show it: a client that does not know a need must refuse the table as before
+    (docs/design/0087-versions-side-by-side.md).
+    """
+    heads = [head.tables.cached() for head in (present, chosen) if head is not None]
+    for location, state in rebuilt.states.items():
+        for states in (*heads, left.states):
+            known = states.get(location)
+            if known is not None and known.table_id == state.table_id:
+                rebuilt.states[location] = msgspec.structs.replace(
+                    state, needs=known.needs, kept=known.kept
+                )
+                break
 
 
 def _include(context: Context, left: LeftBehind, head: Head) -> Program[None]:

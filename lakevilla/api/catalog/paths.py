@@ -145,7 +145,10 @@ class _Reader:
     def step(self) -> PathStep:
         """Return the next step."""
         if self._path[self._at] != "/":
-            raise self._wrong("after a step, '/' or the end of the path must follow")
+            raise self._wrong(
+                "after a step, '/' or the end of the path must follow; a name with other "
+                'characters than letters without accents, digits and _.=%- needs quotes, "a b"'
+            )
         self._at += 1
         text, is_quoted = self._text()
         filters: list[Expr | int] = []

@@ -47,6 +47,14 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _KEYS = pa.schema([("table", pa.string()), ("version", pa.int64()), ("path", pa.string())])
 
 
+class _NoMember(Exception):
+    """A path names a member of a step, and the step has none of that name."""
+
+    def __init__(self, error: InvalidOperation) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The rows of a step, with the keys that name the rows of the steps above."""
@@ -99,6 +107,13 @@ def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) 
     TableNotFound
         The path names one table, and the lake has no table of that name.
     """
+    try:
+        return _answered(executor, begin, path)
+    except _NoMember as found:
+        raise found.error from None
+
+
+def _answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) -> pa.Table:
     tables = _tables(executor, path)
     if not path.below:
         return _Found(tables, (), SCHEMAS["tables"]).as_table()
@@ -181,7 +196,7 @@ def _snapshots(executor: Executor[Frame], asked: _Asked, step: PathStep) -> _Fou
         for row in _read(executor, "commits", _only(asked.names), columns=columns)
         if row["adds"] or row["removes"] or row["metadata_changed"]
     ]
-    return _Found(_each(rows, asked, step, _SNAPSHOTS), ("table",), _SNAPSHOTS)
+    return _Found(_each(executor, rows, asked, step, _SNAPSHOTS), ("table",), _SNAPSHOTS)
 
 
 def _in_past(
@@ -191,15 +206,25 @@ def _in_past(
     found: _Found,
     below: Sequence[PathStep],
 ) -> _Found:
-    """Return the rows of the steps below the snapshots, read in each of these versions."""
+    """Return the rows of the steps below the snapshots, read in each of these versions.
+
+    A member has to be there in one of them.
+    """
     rows: list[Row] = []
     result: _Found | None = None
+    missing: _NoMember | None = None
     for version in sorted({row["version"] for row in found.rows}):
         names = [row["table"] for row in found.rows if row["version"] == version]
         with begin(version) as snapshot:
-            result = _of_tables(snapshot, _Asked(names, asked.is_exact), below)
+            try:
+                result = _of_tables(snapshot, _Asked(names, asked.is_exact), below)
+            except _NoMember as error:
+                missing = error
+                continue
         rows += [{**row, "version": version} for row in result.rows]
     if result is None:
+        if missing is not None:
+            raise missing
         result = _of_tables(executor, _Asked([], is_exact=False), below)
     return _Found(rows, ("table", "version", *result.keys[1:]), result.own)
 
@@ -214,7 +239,7 @@ def _of_tables(executor: Executor[Frame], asked: _Asked, below: Sequence[PathSte
     kind = _KINDS[first.text]
     own = _without(kind, "table")
     rows = _read(executor, kind, _only(asked.names))
-    return _Found(_each(rows, asked, first, own), ("table",), own)
+    return _Found(_each(executor, rows, asked, first, own), ("table",), own)
 
 
 def _of_partitions(
@@ -223,7 +248,7 @@ def _of_partitions(
     """Return the partitions of tables, or what is below them; one list of files makes both."""
     own = _without("partitions", "table")
     files = _files(executor, asked, None)
-    found = _each(partition_rows(files), asked, step, own)
+    found = _each(executor, partition_rows(files), asked, step, own)
     if not below:
         return _Found(found, ("table",), own)
     chosen = {(row["table"], row["name"]) for row in found}
@@ -244,7 +269,7 @@ def _of_files(
     """Return some files, narrowed by the first step below tables, or what is below the files."""
     first, *rest = below
     own = _without("files", "table")
-    files = _Found(_each(rows, asked, first, own), ("table",), own)
+    files = _Found(_each(executor, rows, asked, first, own), ("table",), own)
     return _of_columns(executor, asked, files, rest[0]) if rest else files
 
 
@@ -262,7 +287,7 @@ def _of_columns(executor: Executor[Frame], asked: _Asked, files: _Found, step: P
     if step.text == "columns":
         own = pa.schema([own.field(name).with_name(_called(name)) for name in own.names])
         rows = [{_called(name): value for name, value in row.items()} for row in rows]
-    _refuse_missing(rows, asked, step, own)
+    _refuse_missing(executor, rows, asked, step, own)
     passing = checks(step, own, rows)
     by_file: dict[tuple[str, str], list[Row]] = {key: [] for key in sorted(chosen)}
     for row in rows:
@@ -281,32 +306,53 @@ def _called(name: str) -> str:
     return "name" if name == "column" else name
 
 
-def _each(rows: Iterable[Row], asked: _Asked, step: PathStep, own: pa.Schema) -> list[Row]:
+def _each(
+    executor: Executor[Frame],
+    rows: Iterable[Row],
+    asked: _Asked,
+    step: PathStep,
+    own: pa.Schema,
+) -> list[Row]:
     """Return the rows of each table that pass a step; a position counts rows within one table."""
     by_table: dict[str, list[Row]] = {name: [] for name in asked.names}
     for row in rows:
         if row["table"] in by_table:
             by_table[row["table"]].append(row)
     every = [row for some in by_table.values() for row in some]
-    _refuse_missing(every, asked, step, own)
+    _refuse_missing(executor, every, asked, step, own)
     passing = checks(step, own, every)
     return [row for some in by_table.values() for row in passed(some, passing)]
 
 
-def _refuse_missing(rows: Iterable[Row], asked: _Asked, step: PathStep, own: pa.Schema) -> None:
-    """Raise the error for a member that a path names and no row has, unless ``*`` is above it."""
+def _refuse_missing(
+    executor: Executor[Frame],
+    rows: Iterable[Row],
+    asked: _Asked,
+    step: PathStep,
+    own: pa.Schema,
+) -> None:
+    """Raise the error for a member that a path names and no row has, unless ``*`` is above it.
+
+    A column of the table is there, even if nothing is known of it in the files.
+    """
     if step.member is None or not asked.is_exact or not asked.names:
         return
     key = key_of(step, own)
     known = dict.fromkeys(str(row[key]) for row in rows)
     if step.member in known:
         return
+    if step.text in ("columns", "statistics"):
+        columns = _read(executor, "columns", _only(asked.names))
+        known = dict.fromkeys(str(row["name"]) for row in columns)
+        if step.member in known:
+            return
     there = f": there are {', '.join(list(known)[:_OFFERED])}" if known else ""
-    raise InvalidOperation(
+    error = InvalidOperation(
         f"table {asked.names[0]}: {step.text} has no member {step.member!r}"
         f"{nearest(step.member, known)}{there}",
         table=asked.names[0],
     )
+    raise _NoMember(error)
 
 
 def _without(kind: CatalogKind, *left_out: str) -> pa.Schema:

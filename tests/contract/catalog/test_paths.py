@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -181,6 +182,17 @@ def test_bounds_are_compared_as_values_of_their_columns(quick_place: Place) -> N
         assert [row["column"] for row in statistics] == ["n"]
 
 
+def test_bounds_of_decimals_are_those_in_the_log_with_all_digits(quick_place: Place) -> None:
+    values = [Decimal("2.5"), Decimal("12345678901234567890.123456789")]
+    with quick_place.connect() as lake:
+        lake.create_table("t", pa.table({"d": pa.array(values, pa.decimal128(38, 9))}))
+        (row,) = ask(lake, "/t/statistics")
+        assert (Decimal(row["min"]), Decimal(row["max"])) == tuple(values)
+        assert ask(lake, "/t/files/columns[max > 12345678901234567890]")
+        assert ask(lake, f"/t/files/columns[max = {values[1]} AND min = 2.5]")
+        assert not ask(lake, f"/t/files/columns[max > {values[1]}]")
+
+
 def test_a_star_below_a_table_is_any_member_of_the_step_above(lake: lv.Lake) -> None:
     assert ask(lake, "/sales/orders/files/*") == ask(lake, "/sales/orders/files")
     assert ask(lake, "/sales/*/columns/*[position = 0]") == ask(
@@ -194,6 +206,35 @@ def test_a_star_below_a_table_is_any_member_of_the_step_above(lake: lv.Lake) -> 
     path = ask(lake, "/plain/files")[0]["path"]
     assert [row["path"] for row in ask(lake, f'/plain/files/"{path}"')] == [path]
     assert not ask(lake, "/**/columns/nosuch")  # below a star nothing need be there
+
+
+def test_a_member_that_is_there_and_that_nothing_is_known_of_selects_nothing(
+    lake: lv.Lake,
+) -> None:
+    for path in (
+        "/sales/none/files/columns/id",  # a table without files
+        "/sales/none/statistics/id",
+        "/sales/orders/files[rows > 100]/columns/id",
+        "/sales/orders/partitions[rows > 100]/files/statistics/id",
+    ):
+        assert not ask(lake, path), path
+    lake.query("/sales/orders/files/columns/region")  # in Delta nothing is known of a partition
+    with pytest.raises(lv.InvalidOperation, match=r"'regoin' .did you mean 'region'"):
+        lake.query("/sales/orders/files/columns/regoin")
+
+
+def test_a_member_below_snapshots_has_to_be_there_in_one_of_them(lake: lv.Lake) -> None:
+    lake.run(lambda txn: txn.alter("sales/orders", add_columns={"added": "long"}))
+    for path in (
+        "/sales/orders/snapshots/columns/added",
+        "/sales/orders/snapshots/*/columns/added",
+    ):
+        assert [row["version"] for row in ask(lake, path)] == [4]
+    asia = ask(lake, "/sales/orders/snapshots/*/partitions/region=Asia")
+    assert [row["version"] for row in asia] == [2, 4]
+    for path in ("snapshots/columns/adde", "snapshots/1/columns/added"):
+        with pytest.raises(lv.InvalidOperation, match="no member 'adde"):
+            lake.query(f"/sales/orders/{path}")
 
 
 def test_sql_over_the_catalog_tables_asks_what_a_path_asks(lake: lv.Lake) -> None:
@@ -261,6 +302,7 @@ def test_names_in_quotes_may_have_any_characters(lake: lv.Lake) -> None:
         ("//", "a step must be"),
         ("/sales/orders/", "a step must be"),
         ("/sales orders", "the end of the path must follow"),
+        ("/sales/orders/partitions/region=Über", 'needs quotes, "a b"'),
         ("/sales/orders[", "not closed"),
         ("/sales/orders[rows > 0", "not closed"),
         ("/sales/orders[name = 'x]", "not closed"),

@@ -148,6 +148,24 @@ def test_a_branch_keeps_what_a_newer_client_has_noted_in_its_head(
         assert (after["kept"], after["format"]) == (noted, NEWEST_FORMAT)
 
 
+def test_a_past_version_of_a_table_of_a_branch_that_needs_more_is_refused(tmp_path: Path) -> None:
+    with lv.connect(tmp_path) as lake:
+        lake.create_table("t", [{"id": 1}])
+        lake.branch("etl")
+        lake.on("etl").create_table("own", [{"id": 1}])
+        version = lake.on("etl").snapshot().version
+        lake.on("etl").run(lambda txn: txn.append("own", [{"id": 2}]))
+    (path,) = (tmp_path / "_lakevilla" / "branches").glob("*/HEAD.json")
+    body = json.loads(path.read_text())
+    body["tables"]["own"]["needs"] = ["teleport"]
+    path.write_text(json.dumps({**body, "format": NEWEST_FORMAT}))
+    with lv.connect(tmp_path) as lake:
+        for at in (version, version + 1):
+            with pytest.raises(lv.UnsupportedFormat, match="table own needs 'teleport'"):
+                lake.on("etl").snapshot(version=at).read("own")
+        assert lake.on("etl").snapshot(version=version).read("t").num_rows == 1
+
+
 @FORMATS
 @pytest.mark.filterwarnings("ignore:table t is left out")
 def test_a_table_that_needs_more_is_refused_by_each_verb_and_the_others_are_used(
@@ -187,3 +205,39 @@ def test_a_table_that_needs_more_is_refused_by_each_verb_and_the_others_are_used
     assert json.loads(path.read_text())["tables"]["t"] == body["tables"]["t"]
     after = {one: one.read_bytes() for one in (tmp_path / "t").rglob("*") if one.is_file()}
     assert after == before
+
+
+@FORMATS
+@pytest.mark.parametrize("verb", ["rebuild", "reset"])
+def test_a_rebuild_from_a_head_keeps_what_a_table_needs_and_what_is_kept(
+    tmp_path: Path, format: str, verb: str
+) -> None:
+    noted = {"colour": {"red": [1, 2.5]}}
+    with lv.connect(tmp_path) as lake:
+        for name in ("t", "u"):
+            lake.create_table(name, [{"id": 1}], format=format)  # type: ignore[arg-type]
+    path = tmp_path / "_lakevilla" / "HEAD.json"
+    body = json.loads(path.read_text())
+    body["tables"]["t"]["needs"] = ["teleport"]
+    body["tables"]["u"]["kept"] = noted
+    path.write_text(json.dumps({**body, "format": NEWEST_FORMAT, "kept": noted}))
+    with lv.connect(tmp_path) as lake:
+        lake.tables()
+        held = inside(lake).context.held
+        assert held is not None
+        if verb == "rebuild":
+            lake.recover(rebuild_head=True, force=True)
+        else:
+            lake.recover(reset_head=held.head.replacement)
+        refused: tuple[Callable[[], object], ...] = (
+            lambda: lake.read("t"),
+            lambda: lake.run(lambda txn: txn.append("t", [{"id": 2}])),
+        )
+        for work in refused:
+            with pytest.raises(lv.UnsupportedFormat, match="table t needs 'teleport'"):
+                work()
+        lake.run(lambda txn: txn.append("u", [{"id": 2}]))
+    after = json.loads(path.read_text())
+    assert after["tables"]["t"]["needs"] == ["teleport"]
+    assert (after["tables"]["u"]["kept"], after["kept"]) == (noted, noted)
+    assert after["format"] == NEWEST_FORMAT

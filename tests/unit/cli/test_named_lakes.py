@@ -69,11 +69,23 @@ def test_a_named_lake_connects_with_its_options_and_those_of_the_command_win(
     invoke("tables", "prod", "-o", "sql_uris=true")
 
 
+def test_a_command_keeps_to_the_limit_of_formats_of_a_rolling_upgrade(root: str) -> None:
+    invoke("sql", root, "CREATE TABLE t AS SELECT 1 AS x", "--write")
+    view = ("CREATE VIEW v AS SELECT x FROM t", "--write")
+    said = " ".join(invoke("sql", root, *view, "-o", "format_limit=2", status=2).stderr.split())
+    assert "because of a view of SQL" in said
+    assert "it takes --option format_limit=6 or more" in said
+    invoke("config", "upgraded", root, "-o", "format_limit=6")
+    invoke("sql", "upgraded", *view)
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
         (["-o", "AWS_REGON=eu-central-1"], "did you mean aws_region?"),
         (["-o", "sql_uris=perhaps"], "sql_uris is true or false"),
+        (["-o", "format_limit=six"], "format_limit is a whole number, not 'six'"),
+        (["-o", "format_limit=1"], "format_limit must be"),
         (["-o", "catalog.prod=http://localhost"], "catalog.NAME.PROPERTY=VALUE"),
         (["-o", "stores=archive"], "stores must be a tuple of URIs"),
         (["--profile", "nosuch"], "is in neither ~/.aws/config"),
