@@ -88,6 +88,7 @@ def parsed(path: object) -> CatalogPath:
             below.append(step)
             has_member = False
         elif not below:
+            _refuse_slash(path, step)
             names.append(step)
         elif has_member or not _is_member(above, step):
             raise InvalidOperation(f"path {shown(path)}: {no_step(above, step.text)}")
@@ -113,6 +114,16 @@ def nearest(text: str, known: Iterable[str]) -> str:
     """Return a question for the known name that is nearest to a text; empty if none is near."""
     found = get_close_matches(text, list(known), 1)
     return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def _refuse_slash(path: str, step: PathStep) -> None:
+    """Refuse a part of a table's name with a slash in its quotes, which no table can have."""
+    if "/" in step.text:
+        parts = "/".join(f'"{part}"' for part in step.text.replace('"', '""').split("/") if part)
+        raise InvalidOperation(
+            f"path {shown(path)}: a part of a table's name has no '/': write /{parts}, each part "
+            "in its own quotes"
+        )
 
 
 def _is_member(above: str, step: PathStep) -> bool:

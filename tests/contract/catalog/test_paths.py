@@ -308,6 +308,8 @@ def test_names_in_quotes_may_have_any_characters(lake: lv.Lake) -> None:
         ("/sales/orders[name = 'x]", "not closed"),
         ('/"sales', "quote"),
         ('/""', "quote"),
+        ('/"sales/orders"', 'write /"sales"/"orders", each'),
+        ('/*/"sales/orders"/files', "has no '/'"),
         (5, "text"),
         (None, "text"),
     ],
