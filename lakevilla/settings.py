@@ -251,7 +251,7 @@ class Settings(_StoreSettings):
             fits = fits and (endless or 0 <= value <= most)
             if field.name == "format_limit" and value:
                 fits = fits and OLDEST_LIMIT <= value <= NEWEST_FORMAT
-                least, most = f"0 or {OLDEST_LIMIT}", NEWEST_FORMAT
+                least, most = f"0 or {OLDEST_LIMIT} or more", NEWEST_FORMAT
             if not fits or (value == 0 and not may_be_zero):
                 kind = "a whole number" if whole else "a number"
                 raise InvalidOperation(

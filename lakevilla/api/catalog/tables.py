@@ -181,7 +181,9 @@ def list_tables(
         if page.version != version_of(reading):
             reading.bind_to(page.version, None, only=[one.location for one in page.found])
         opened = views_of(reading, {one.name: one.location for one in page.found})
-        return page.of(table_of(reading, *one) for one in opened.items())
+        # HEAD does not tell that a name, which a table has now, was that of a view then.
+        tables = {name: one for name, one in opened.items() if not one.snapshot.is_view}
+        return page.of(table_of(reading, *one) for one in tables.items())
 
 
 def names_in(

@@ -235,3 +235,15 @@ def test_invalid_page_tokens_are_refused(lake: lv.Lake, tmp_path: Path) -> None:
     for limit in (0, -1, 1.5, "2"):
         with pytest.raises(lv.InvalidOperation, match="limit"):
             lake.tables(limit=limit)  # type: ignore[arg-type]
+
+
+def test_a_view_whose_name_a_table_has_taken_since_is_not_opened_as_a_table(tmp_path: Path) -> None:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("a", {"n": [1]})
+        session = lake.session()
+        session.sql("CREATE VIEW f AS SELECT n FROM a")
+        lake.create_table("g", {"n": [2]})
+        first = lake.tables(limit=1)
+        session.sql("DROP VIEW f")
+        session.sql("CREATE TABLE f AS SELECT 9 AS y")
+        assert [table.name for table in lake.tables(after=first.next)] == ["g"]
