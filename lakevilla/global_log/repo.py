@@ -632,11 +632,20 @@ def check_lake(location: str, head: Head | None, root: str) -> Program[None]:
         The table belongs to the lake at another root.
     CorruptObject
         The table belongs to a lake with another id at this very root: that lake's HEAD was lost.
+    ConflictError
+        ``head`` is None, and another client has made the lake since.
     """
     owner = yield from claim_of(location)
     if owner is None or (head is not None and owner.names(head)):
         return
     if owner.root == root:
+        made = (yield from load_head()) if head is None else None
+        if made is not None and owner.names(made.head):
+            raise ConflictError(
+                f"table {location} has entered the lake at {root}, which another client has made "
+                "meanwhile: try again",
+                table=location,
+            )
         raise head_lost(
             f"table {location} belongs to the lake at {owner.root} with the id {owner.lake_id}, "
             + ("and there is none" if head is None else f"and the lake here is {head.lake_id}")
