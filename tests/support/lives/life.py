@@ -362,7 +362,9 @@ class Life:
         self.model.tags[name] = tables
 
     def do_merge(self) -> None:
-        name = self._branch()
+        self._merge(self._branch())
+
+    def _merge(self, name: str) -> None:
         branch = self.model.branches[name]
         delete = self.random.random() < 0.2
         self.lake.merge(name, delete=delete)
@@ -511,7 +513,10 @@ class Life:
         if noted == "gc":
             self.lake.gc()
         elif noted == "merge":
-            self.do_merge()
+            try:
+                self._merge(name)
+            except (lv.MergeConflict, lv.InvalidOperation):
+                noted = "nothing"
             if name not in self.model.branches:
                 return
         self.close()
