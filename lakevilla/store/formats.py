@@ -80,9 +80,10 @@ def check_written(key: str, body: bytes, limit: int) -> None:
         return
     number = _decoder.decode(body).format
     # What needs the number itself is named; a number in between may need more of a client.
-    newest = max((one.lake for of, one in needs.items() if of <= number), default=1)
+    used = {of: need for of, need in needs.items() if of <= number}
+    newest = max((need.lake for need in used.values()), default=1)
     if newest > limit:
-        need = needs[max(of for of, one in needs.items() if of <= number)]
+        need = used[max(used)]
         raise InvalidOperation(
             f"{key} would have format {number}, because of {need.what}, which clients of format "
             f"{limit} can't read: it takes Settings(format_limit={newest}) or more, once all "

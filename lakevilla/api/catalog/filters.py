@@ -179,9 +179,7 @@ def constants_in(step: PathStep, own: pa.Schema) -> list[Term]:
     for number, one in enumerate((*step.filters, None)):
         if step.member is not None and number == step.before and step.text not in _BY_VERSION:
             found.append(Term(key_of(step, own), "=", (step.member,)))
-        if one is None:
-            break
-        if isinstance(one, int):
+        if one is None or isinstance(one, int):
             break
         for term in _terms(one):
             if term.column in own.names and not pa.types.is_map(own.field(term.column).type):

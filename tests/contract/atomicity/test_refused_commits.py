@@ -14,13 +14,13 @@ from lakevilla.store.base import (
     Failure,
     Found,
     GetOutcome,
-    Match,
     Refused,
     Store,
     Stored,
     Token,
     WrappedStore,
 )
+from lakevilla_testing.damage.scene import OnlyCreates
 from tests.support.inside import executor, inside
 from tests.support.places import Place, fill
 from tests.support.stores import is_entry, is_head
@@ -32,15 +32,6 @@ FORBIDDEN = Failure("403 AccessDenied", ambiguous=False, permanent=True)
 NOT_IMPLEMENTED = Failure("501 NotImplemented", ambiguous=False, permanent=True)
 SLOW_DOWN = Failure("429, slow down", ambiguous=False, throttled=True)
 CUT = Failure("the connection broke")
-
-
-class OnlyCreates(WrappedStore):
-    """A store without ``If-Match``, on which a new lake's HEAD becomes a log."""
-
-    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        if isinstance(condition, Match):
-            return NOT_IMPLEMENTED
-        return super().put(key, body, condition)
 
 
 class Broken(WrappedStore):
